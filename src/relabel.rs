@@ -21,7 +21,7 @@ const SOURCES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of a label name that a rule makes, inclusive. A longer one is not set.
 const NAME_BYTES_MAX: usize = 1_024;
-/// The most labels of a series that rules make, inclusive. A further one is not added.
+/// The most labels of a series that rules make, inclusive. A label beyond this number is not added.
 const LABELS_MAX: usize = 128;
 
 /// The labels of a series, in any order. Each name occurs once.
@@ -468,7 +468,7 @@ mod tests {
             vec![json!({"action": "labelmap", "regex": "(.+)", "replacement": "$1$1"}); 30],
         ];
         for list in lists {
-            // Its capital letter is longer, and has no boundary of characters at the limit.
+            // The capital letter is longer, and has no boundary of characters at the limit.
             for start in ["x", "\u{149}\u{149}x"] {
                 let rules: Vec<RelabelRule> = list.iter().cloned().map(rule).collect();
                 let rules = RelabelRules::parse(&rules).expect("valid");

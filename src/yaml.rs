@@ -43,7 +43,7 @@ pub fn position<T>(value: &Spanned<T>) -> Position {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{position}: {message}")]
 pub struct YamlError {
-    /// Where the error is.
+    /// The position of the error.
     pub position: Position,
     /// The error message, without the position.
     pub message: String,

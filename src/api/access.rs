@@ -1,4 +1,4 @@
-//! The table of what each kind of caller gets on each kind of route.
+//! The table of outcomes by kind of caller and kind of route.
 //!
 //! The OpenAPI document is generated from it, and `tests/api/matrix.rs` calls every route as every
 //! kind of caller to verify it.
@@ -43,7 +43,7 @@ pub enum Caller {
     DisabledAccount,
     /// An embed token that grants every endpoint, one dashboard and alerts.
     Token,
-    /// An embed token that grants every endpoint except this one.
+    /// An embed token that grants every endpoint except that of the route.
     TokenWithout(Endpoint),
     /// An embed token of another organisation.
     ForeignToken,
@@ -69,7 +69,7 @@ pub enum Caller {
     RevokedKey,
 }
 
-/// What a route does with a caller.
+/// The outcome of a caller's request on a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessOutcome {
     /// The caller is admitted. The response depends on the route.
@@ -167,7 +167,7 @@ impl Caller {
 }
 
 impl Auth {
-    /// Returns what `caller` gets on a route of this kind.
+    /// Returns the outcome for `caller` on a route of this kind.
     pub fn outcome(self, caller: Caller) -> AccessOutcome {
         match self {
             Auth::Public | Auth::Operator => Served,

@@ -33,11 +33,11 @@ pub struct AdminDeps {
     pub lanes: Lanes,
     /// The wall clock.
     pub clock: Clock,
-    /// Held while a seal runs, so that there is one at a time.
+    /// Held while a seal runs, so that only one seal runs at a time.
     pub sealing: Arc<Mutex<()>>,
     /// The limits of organisations without settings of their own.
     pub defaults: Arc<OrgSettings>,
-    /// As `OrgDeps::applying`.
+    /// The same lock as `OrgDeps::applying`.
     pub applying: Arc<Mutex<()>>,
     /// Reads the file of `--scrape-config` again.
     pub reload: ScrapeReload,

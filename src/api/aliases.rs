@@ -56,7 +56,7 @@ fn below_org(path: &str) -> Option<String> {
         "/api/v1/import/csv" => "import/csv",
         "/api/v1/import/jsonl" => "import/jsonl",
         "/api/v1/import/graphite" => "import/graphite",
-        // Of a Pushgateway.
+        // Paths of a Pushgateway.
         "/api/v1/metrics" => "push/api/v1/metrics",
         "/api/v1/status" => "push/api/v1/status",
         "/prometheus" => "prometheus",

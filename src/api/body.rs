@@ -112,8 +112,8 @@ pub struct BodyBytes {
 #[derive(Debug, Default)]
 struct BodyUsage {
     all: u64,
-    /// By percent-decoded slug. No body is read before its sender was admitted to that
-    /// organisation.
+    /// The bytes of each organisation, by percent-decoded slug. No body is read before its sender
+    /// was admitted to that organisation.
     of_org: HashMap<Box<str>, u64>,
 }
 
@@ -255,8 +255,8 @@ pub(super) fn bound(
 ) -> (Request, Option<Arc<BodyBytesGuard>>) {
     let class = BodyClass::of(request.method(), request.uri().path());
     let bytes_max = class.bytes_max();
-    // A client that expects `100 Continue` sends no body after a refusal. Reading would send it
-    // that status.
+    // A client that expects `100 Continue` sends no body after a refusal. Reading the body would
+    // send the status 100 to such a client.
     let expects_continue = request.headers().contains_key(header::EXPECT);
     let drains = (!expects_continue).then(|| drains.clone());
     let timeout = if class == BodyClass::Ingest { deadlines.ingest } else { deadlines.other };

@@ -96,8 +96,8 @@ pub struct Callers {
 struct RequestIdentity {
     callers: Arc<Callers>,
     credential: ApiResult<Credential>,
-    /// A JWT or a public link was sent, valid or not. Cabinet endpoints then require a session,
-    /// whatever the cookies say.
+    /// A JWT or a public link was sent, valid or not. Cabinet endpoints then treat it as a request
+    /// without a session, even with a valid cookie.
     sent_token: bool,
     /// The address that is charged and logged, and the browser.
     client: Client,
@@ -432,8 +432,8 @@ impl Callers {
         Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned(), key, usage })
     }
 
-    /// Identifies a public link. It is charged before anything else is done with it. Its matchers
-    /// were compiled when it was loaded.
+    /// Identifies a public link. The request is charged before any other step. Its matchers were
+    /// compiled when it was loaded.
     fn link(
         &self,
         secret: &str,
@@ -478,8 +478,8 @@ impl Callers {
     }
 
     /// Returns the origin of the page that sent a request, unless it is a page of this server, such
-    /// as one that a page of another origin shows in a frame. Which origins may show it there is
-    /// stated by `frame-ancestors`.
+    /// as one that a page of another origin shows in a frame. `frame-ancestors` names the origins
+    /// that may show the page in a frame.
     fn foreign_origin<'p>(&self, parts: &'p Parts) -> Option<&'p str> {
         let origin = parts.headers.get(header::ORIGIN)?.to_str().unwrap_or("null");
         let is_own = *origin == *self.own_origin || host::is_origin_of(origin, &parts.uri, &parts.headers);
@@ -489,9 +489,9 @@ impl Callers {
     /// Identifies the session of the cookies.
     ///
     /// Up to four cookies of this name are tried, because another application on this host may have
-    /// set one, too. For a logout a session is not persisted first, because the disk may be what
-    /// prevents that. If no session is live, a logout gets the ended one whose row is still on
-    /// disk, so that it removes that row as well.
+    /// set one, too. A logout does not persist the session first, because the disk may be unable
+    /// to. If no session is live, a logout gets the ended one whose row is still on disk, so that
+    /// it removes that row as well.
     async fn cookie(&self, headers: &HeaderMap, logout: bool, now: Timestamp) -> ApiResult<Credential> {
         let mut refused = ApiError::new(Code::Unauthenticated, NO_CREDENTIAL);
         let mut left = None;

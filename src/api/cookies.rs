@@ -33,8 +33,8 @@ pub struct Cookies {
     /// Whether cookies have the attribute `Secure`. Safari drops such cookies on
     /// `http://localhost`, so this follows the public URL.
     pub secure: bool,
-    /// Whether the cookies that bind a sign-in to its browser have the prefix `__Host-`. That needs
-    /// TLS and a public URL without a path.
+    /// Whether the cookies that bind a sign-in to its browser have the prefix `__Host-`. The prefix
+    /// needs TLS and a public URL without a path.
     pub whole_host: bool,
 }
 

@@ -70,13 +70,13 @@ pub struct EdgeOptions {
     pub drain_timeout: Duration,
     /// The number of connections without a valid credential that are open at once.
     pub connections_max: usize,
-    /// How many of those are reserved for health and logout.
+    /// The number of these connections that are reserved for health and logout.
     pub connections_reserved: usize,
     /// The number of connections of one address without a valid credential. Loopback and trusted
     /// proxies are exempt.
     pub connections_per_ip: usize,
-    /// The number of connections with a valid credential. One organisation, and one account, has
-    /// three quarters of them at most, and less while others have many.
+    /// The number of connections with a valid credential. One organisation or account has at most
+    /// three quarters of them, and fewer while other ones have many.
     pub known_connections_max: usize,
     /// The number of connections of one session. Further ones count for their address.
     pub connections_per_session: usize,

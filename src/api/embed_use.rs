@@ -45,7 +45,7 @@ const ORIGIN_CHARS_MAX: usize = 256;
 /// The origin of requests whose `Origin` is not the text of an origin.
 const INVALID_ORIGIN: &str = "invalid";
 
-/// What a row counts. Rows of one key are neighbours.
+/// The key of a row of counters. Rows of one API key are adjacent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RowKey {
     key: KeyId,
@@ -366,8 +366,8 @@ fn shown_origin(sent: &str) -> Box<str> {
     if is_one { sent.into() } else { INVALID_ORIGIN.into() }
 }
 
-/// The handle of a request with an embed token: counts what the request causes, and charges its
-/// evaluation time to the key. Cheap to clone.
+/// The handle of a request with an embed token: it counts the samples, refusals and streams of the
+/// request, and charges its evaluation time to the key. Cheap to clone.
 #[derive(Clone)]
 pub struct EmbedUsage {
     uses: Arc<EmbedUses>,
@@ -387,7 +387,7 @@ impl std::fmt::Debug for EmbedUsage {
 }
 
 impl EmbedUsage {
-    /// Returns the key that is charged.
+    /// Returns the key to which the request is charged.
     pub fn key(&self) -> KeyId {
         self.key
     }

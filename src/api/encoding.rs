@@ -18,8 +18,8 @@ use zstd::zstd_safe::CParameter;
 /// Shorter bodies are not compressed.
 const COMPRESSED_BYTES_MIN: usize = 1_024;
 
-/// The window of zstd is 256 KiB, which bounds its memory. That is half of its default at level 1,
-/// and makes bodies 4 % larger.
+/// The window of zstd is 256 KiB, which bounds its memory. This size is half of the default at
+/// level 1, and makes bodies 4 % larger.
 const ZSTD_WINDOW_LOG: u32 = 18;
 
 /// The level of each coding.

@@ -478,7 +478,7 @@ impl ErrorFormat {
         let Some(parts) = of_org(path) else { return ErrorFormat::Problem };
         let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            // Without a known encoding the sender is no OTLP client.
+            // A sender whose encoding is unknown is no OTLP client.
             (Some("prometheus"), Some("api"), Some("v1"), Some("otlp")) => ErrorFormat::Problem,
             (Some("prometheus"), ..) => ErrorFormat::Prometheus,
             (Some("alertmanager"), ..) => ErrorFormat::Alertmanager,

@@ -1,4 +1,4 @@
-//! Enforces what a row of the route table requires of sessions, before its handler runs.
+//! Enforces the requirements of a row of the route table on sessions, before its handler runs.
 //!
 //! So a refusal never depends on the body, and a handler needs no check of its own. The handler of
 //! a row that requires a member receives the [`MemberCaller`](super::callers::MemberCaller) that

@@ -46,7 +46,7 @@ pub struct HealthDeps {
     pub metrics_token: Option<Arc<str>>,
     /// Recognises requests from this machine.
     pub local: LocalRequests,
-    /// Where the samples of each organisation are.
+    /// The location of each organisation's samples.
     pub engines: Arc<Engines>,
 }
 

@@ -305,7 +305,7 @@ mod tests {
             ("[2001:db8::7]:443", "2001:db8::7"),
             ("[2001:db8::7]", "2001:db8::7"),
             ("2001:db8::7", "2001:db8::7"),
-            // Text that is not an address ends the search, whatever stands before it.
+            // Text that is not an address ends the search, even if an address precedes it.
             ("203.0.113.7, unknown", "10.1.1.1"),
             ("203.0.113.7, 203.0.113.8:", "10.1.1.1"),
             ("203.0.113.7, 203.0.113.8:70000", "10.1.1.1"),

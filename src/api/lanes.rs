@@ -197,7 +197,7 @@ impl Lanes {
     }
 
     /// Runs work of some milliseconds that precedes queries, such as parsing a batch. It runs on
-    /// the lane of answers, where it waits for no query. That of embed tokens waits behind the
+    /// the lane of answers, where it waits for no query. Such work of embed tokens waits behind the
     /// answers of their organisation.
     ///
     /// # Errors

@@ -177,7 +177,8 @@ impl Pipeline {
         };
         if let Some(error) = response.extensions_mut().remove::<ApiError>() {
             let mut body = error.render(form, Some(id.as_str()));
-            // Inner layers may have added headers, such as a renewed cookie. They are kept.
+            // Inner layers may have added headers, such as a renewed cookie. Those headers are
+            // kept.
             for name in response.headers().keys().filter(|name| *name != header::CONTENT_LENGTH) {
                 if body.headers().contains_key(name) {
                     continue;
@@ -211,8 +212,8 @@ impl Pipeline {
             let (status, duration_ms) = (response.status().as_u16(), watch.elapsed_ms());
             let code = response.extensions().get::<Code>().map(|code| code.as_str());
             match status {
-                // Without accounts the server is starting. The start logs that itself, and clients
-                // poll.
+                // Without accounts the server is starting. Its responses are logged at level debug,
+                // because clients poll and the start logs its own progress.
                 500.. if self.auth.is_some() => {
                     tracing::warn!(status, code, duration_ms, "answered {status}")
                 }

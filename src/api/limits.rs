@@ -2,8 +2,8 @@
 //!
 //! The two limits of the specification, per session and per API key, are exact sliding windows: at
 //! most N requests are accepted in any trailing 1,000 ms. All other limits are governor's leaky
-//! bucket (GCRA), which lets a burst of up to twice the rate through in its first second. That is
-//! good enough where the specification names no number. All maps are bounded.
+//! bucket (GCRA), which lets a burst of up to twice the rate through in its first second. This
+//! precision suffices where the specification names no number. All maps are bounded.
 
 mod buckets;
 mod charge;
@@ -75,7 +75,7 @@ pub enum MailClass {
 }
 
 /// A party that an invitation is charged to. Each invitation is charged to both, so that an account
-/// with many organisations can send no more.
+/// with many organisations cannot send more invitations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Inviter {
     Org(OrgId),
@@ -103,7 +103,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits with nothing used.
+    /// Returns unused limits.
     pub fn new(options: LimitsOptions, clock: &Clock) -> Limits {
         let ticker = Ticker::start(clock);
         let most = options.entries_max;

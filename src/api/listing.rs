@@ -1,8 +1,8 @@
 //! Pagination of listings: `limit` and `cursor` in, `next_cursor` out (docs/specification.md C3,
 //! C4, C8).
 //!
-//! A cursor is the sort key of the last row of a page. That row may be gone when the next page is
-//! read, and still every row that stays is returned exactly once. A cursor is opaque to clients.
+//! A cursor is the sort key of the last row of a page. Even if that row is removed before the next
+//! page is read, each remaining row is returned exactly once. A cursor is opaque to clients.
 
 use std::cmp::Reverse;
 use std::fmt::Display;

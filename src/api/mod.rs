@@ -98,7 +98,7 @@ pub struct Rooms {
     pub identity: Arc<Identity>,
     /// The store of samples.
     pub tsdb: Arc<Tsdb>,
-    /// The thread pools that run both.
+    /// The thread pools for work on accounts and samples.
     pub lanes: Lanes,
     /// The wall clock.
     pub clock: Clock,
@@ -119,7 +119,7 @@ pub struct Rooms {
     pub rules: Arc<RuleEngine>,
     /// The notifiers of alerts.
     pub notify: Arc<NotifyHub>,
-    /// The scraped targets, and who may configure them.
+    /// The scraped targets, and the roles that may configure them.
     pub scraping: ScrapeRoom,
 }
 

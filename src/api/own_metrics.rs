@@ -165,9 +165,9 @@ pub struct OwnMetrics {
 pub struct StandbyFigure {
     /// The name of its family.
     pub name: &'static str,
-    /// What it counts.
+    /// The text of `# HELP`.
     pub help: &'static str,
-    /// Its value.
+    /// The value.
     pub value: f64,
 }
 
@@ -197,7 +197,7 @@ pub struct MoveFigure {
     pub lost_records: u64,
     /// The samples that the engine refused.
     pub refused_samples: u64,
-    /// The reason why nothing is sent, if there is one.
+    /// The reason why no samples are sent, if any.
     pub waits_for: Option<String>,
 }
 
@@ -510,7 +510,7 @@ impl OwnMetrics {
             single(
                 "promlet_query_cache_evicted_total",
                 MetricKind::Counter,
-                "Cached results evicted for others.",
+                "Cached results evicted to make room for others.",
                 count(cache.evicted),
             ),
             gauge("promlet_live_streams", "Open streams of live queries.", live.streams as u64),
@@ -572,7 +572,7 @@ impl OwnMetrics {
         let evicted = single(
             "promlet_otlp_delta_evicted_series_total",
             MetricKind::Counter,
-            "Series with OTLP deltas whose totals left memory for others; they are read again.",
+            "Series with OTLP deltas whose totals were evicted from memory and are read again from the store.",
             counts.map_or(0.0, |counts| read(&counts.evicted)),
         );
         [points, evicted]

@@ -186,7 +186,7 @@ mod tests {
             assert!(headers[header::CACHE_CONTROL].to_str().expect("text").contains("immutable"));
             assert_eq!(headers[header::VARY], "accept-encoding");
         }
-        // A browser with the file gets no body, whatever coding it has.
+        // A browser that has the file in any coding gets no body.
         let (headers, ..) = get(&router, script, &[(header::ACCEPT_ENCODING, "zstd")]).await;
         assert_eq!(headers[header::CONTENT_ENCODING], "zstd");
         let tag = headers[header::ETAG].to_str().expect("text");

@@ -256,8 +256,8 @@ pub fn shortened(text: &str) -> String {
 }
 
 /// The greatest distance of a time from 1970 in seconds, inclusive, as in Prometheus (web/api/v1,
-/// `minTime` and `maxTime`). It is 292 million years. Adding any offset or window that PromQL
-/// allows does not overflow 64 bits of milliseconds.
+/// `minTime` and `maxTime`). The constant is 292 million years. Adding any offset or window that
+/// PromQL allows does not overflow 64 bits of milliseconds.
 const SECONDS_MAX: i64 = i64::MAX / 1_000 - 62_135_596_801;
 
 /// Parses a time: RFC 3339, Unix seconds with fractions (rounded to the millisecond), `now`,

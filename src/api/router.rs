@@ -64,7 +64,7 @@ impl RouteTree {
         self.routes.push(Arc::new(Route { pattern: pattern.into(), methods }));
     }
 
-    /// Returns the route of a path, whatever the method.
+    /// Returns the route of a path, for any method.
     pub(super) fn find(&self, path: &str) -> Option<&Arc<Route>> {
         let found = self.patterns.at(path).ok()?;
         // matchit lets a parameter in the middle of a path be empty.

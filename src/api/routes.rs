@@ -24,8 +24,8 @@ pub enum Login {
 
 /// The callers that a route admits. Only its row states them: [`guarded`] enforces the part that
 /// concerns sessions before the handler runs or a body is read, and the extractors of the other
-/// callers read the endpoint from the row. [`Auth::outcome`](super::access) is the table of what
-/// each kind of caller gets.
+/// callers read the endpoint from the row. [`Auth::outcome`](super::access) is the table of
+/// outcomes for each kind of caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Auth {
     /// Anyone.

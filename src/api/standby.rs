@@ -2,8 +2,8 @@
 //!
 //! They are not routes of the REST API: they exist only on a server with `--standby`, and only the
 //! standby token opens them. The layers pass them on before any other credential is read. Streams
-//! have threads of their own, because they wait for the log. Acknowledgements have one more,
-//! because the lanes may be full of changes that wait for them.
+//! have threads of their own, because they wait for the log. Acknowledgements have one more thread,
+//! because the lanes may be full of changes that wait for acknowledgements.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl std::fmt::Debug for StandbyRequests {
     }
 }
 
-/// Counts a stream while it lives.
+/// Counts a stream until it is dropped.
 struct StreamSlot(Arc<AtomicUsize>);
 
 impl StreamSlot {

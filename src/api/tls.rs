@@ -67,7 +67,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Reads both files.
+    /// Reads the certificate and the key.
     ///
     /// # Errors
     /// [`TlsError`].

@@ -139,8 +139,8 @@ fn line(what: &str, hidden: bool) -> anyhow::Result<String> {
     Ok(text.to_owned())
 }
 
-/// Hides typed characters while it lives. Ctrl-C is then an ordinary character, because ending the
-/// process with it would leave the terminal hidden.
+/// Hides typed characters until it is dropped. Ctrl-C is then an ordinary character, because ending
+/// the process with it would leave the terminal hidden.
 struct Quiet;
 
 impl Quiet {

@@ -25,8 +25,8 @@ pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> 
         Ok(mut client) => {
             let staged: Staged = client.request(&AdminRequest::StageBackup { with_key })?;
             let copied = copy(&staged, &out, with_key);
-            // Also after a failure: the next backup is refused until the server has removed the
-            // staged files.
+            // The request is also sent after a failure, because the next backup is refused until
+            // the server has removed the staged files.
             client.close();
             (staged, copied?)
         }
@@ -74,7 +74,7 @@ fn copy(staged: &Staged, out: &Path, with_key: bool) -> anyhow::Result<BackupRep
         upkeep::finish_backup(&staged.dir, out, &staged.facts(with_key), &mut |progress| line.show(progress));
     let report = finished.map_err(|error| match !had_files && has_files(out) {
         true => anyhow!(error).context("the backup was not finished; remove it and try again"),
-        // Nothing of this backup was written: the folder may have another one.
+        // This backup wrote no file; the folder may contain another backup.
         false => anyhow!(error),
     });
     drop(line);

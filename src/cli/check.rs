@@ -116,7 +116,7 @@ fn as_text(dir: &Path, deep: bool, report: &CheckReport) -> String {
     text
 }
 
-/// Describes a finding in at most two lines: where, and what.
+/// Describes a finding in at most two lines: its place and its nature.
 fn describe(finding: &Finding) -> String {
     let mut location = finding.file.display().to_string();
     if let Some(offset) = finding.offset {

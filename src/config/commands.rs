@@ -47,7 +47,8 @@ pub enum AccountCommand {
     Stats(StatsCommand),
 }
 
-/// The values of `what`: the names of all commands in their JSON, for the error about another one.
+/// The values of the parameter `what`: the names of all commands in their JSON, for the error about
+/// another one.
 const COMMAND_NAMES: &[&str] = &[
     "user_create",
     "user_list",

@@ -42,7 +42,7 @@ pub enum ExportKind {
     PrometheusBlocks,
 }
 
-/// Where the samples of promlet are.
+/// The location of promlet's samples.
 #[derive(Args, Clone, Debug)]
 pub struct HistoryPlace {
     /// The organisation in the data folder of a stopped server

@@ -38,9 +38,9 @@ pub struct Settings {
     pub live_streams_per_key: u32,
     /// The number of connections open at once; `None` decides by the memory.
     pub connections_max: Option<u32>,
-    /// Who may create organisations.
+    /// The accounts that may create organisations.
     pub org_create: OrgCreate,
-    /// Who may create an account.
+    /// The people who may create an account.
     pub signup: SignupMode,
     /// The first account, from `PROMLET_BOOTSTRAP_*`.
     pub bootstrap: Option<BootstrapSetting>,
@@ -113,7 +113,7 @@ pub struct Settings {
     pub rules_org: Option<String>,
     /// How far back missed evaluations of rules are made up for; zero skips them.
     pub rules_catch_up: Duration,
-    /// The configuration of scraping, and who may set further ones.
+    /// The configuration of scraping, and the roles that may add others.
     pub scrape: ScrapeSettings,
     /// The folder from which the UI's files are served instead of those in the binary.
     pub ui_dir: Option<PathBuf>,

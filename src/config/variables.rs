@@ -11,8 +11,8 @@ use clap::CommandFactory as _;
 
 use super::CommandLine;
 
-/// The variables that hold secrets, each also with `_FILE`. They have no flags. Those of sign-in
-/// providers follow from their client ids ([`client_secret`]).
+/// The variables that hold secrets, each also with `_FILE`. They have no flags. The variables of
+/// sign-in providers follow from their client ids ([`client_secret`]).
 const SECRETS: [&str; 6] = [
     "PROMLET_AGENT_TOKEN",
     "PROMLET_BOOTSTRAP_PASSWORD",

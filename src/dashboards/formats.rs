@@ -11,7 +11,7 @@ pub(super) enum Place {
     Code,
     /// Inside a string with these quotes: `"`, `'` or a backtick.
     Quotes(char),
-    /// In a comment.
+    /// A place inside a comment.
     Comment,
 }
 

@@ -2,12 +2,12 @@
 //!
 //! The text of the document and of values that its author wrote is code. Every other value is data,
 //! which must stay where the reference is:
-//! - inside quotes it is escaped for that kind of quotes, whatever the format;
+//! - inside quotes it is escaped for that kind of quotes, in any format;
 //! - in a comment its line breaks are escaped;
 //! - elsewhere it must be a number, a duration or a list of names, or a format that quotes it.
 //!
-//! Values are never searched for references. At the end our lexer must agree that each value which
-//! was put into quotes is inside of one string.
+//! Values are never searched for references. At the end the lexer checks that each quoted value is
+//! inside one string.
 
 use super::durations::{duration_text, rounded_interval};
 use super::formats::{Formatted, Place, is_plain, promql_value};

@@ -280,8 +280,7 @@ fn kinds(text: &str) -> Vec<TokenKind> {
 }
 
 proptest! {
-    /// A value inside quotes or a comment changes no other token, whatever it is and however it is
-    /// written.
+    /// No value inside quotes or a comment changes another token, in any format.
     #[test]
     fn no_value_leaves_its_quotes(
         template in prop::sample::select(&QUOTED[..]),

@@ -52,12 +52,12 @@ impl VariableOption {
 /// How the value of a variable is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableAccess<'a> {
-    /// By the token or its key: the variable has these values, and those of the document do not
-    /// count.
+    /// The token or its key sets the value: the variable has these values, and those of the
+    /// document do not count.
     Locked(&'a [String]),
-    /// By the viewer, among these values; `None` allows all.
+    /// The viewer chooses one of these values; `None` allows all.
     Open(Option<&'a [String]>),
-    /// By the document.
+    /// The document sets the value.
     Fixed,
 }
 
@@ -99,14 +99,14 @@ pub enum SelectionError {
     /// The values do not fit the type of the variable.
     #[error("the variable {name} {problem}")]
     Unfit {
-        /// Its name.
+        /// The name.
         name: String,
         /// The problem, after the name.
         problem: &'static str,
     },
 }
 
-/// Reads the variables. Those without a usable name of their own are left out.
+/// Reads the variables. Variables without a usable name are left out.
 pub(super) fn variables_of(root: &Object) -> Vec<Variable> {
     let inputs = objects(root.get("__inputs")).filter(|input| member(input, "type") == "constant");
     let inputs: HashMap<String, String> =
@@ -199,8 +199,8 @@ impl Variable {
         text(Some(&self.query)).unwrap_or_default()
     }
 
-    /// Returns whether the author of the document wrote the options and the value. Those of a query
-    /// come from the data, which others may write.
+    /// Returns whether the author of the document wrote the options and the value. The values of a
+    /// query come from the data, which other people may write.
     fn is_authored(&self) -> bool {
         matches!(self.kind.as_str(), "custom" | "interval" | "constant" | "textbox")
     }

@@ -64,7 +64,7 @@ pub(super) fn first_ms(items: &[Item]) -> Option<i64> {
     timed().filter(|(seq, _)| *seq == first).map(|(_, at_ms)| at_ms).max()
 }
 
-/// Items that are sent in one request. Those of one series are in the order of the log.
+/// Items that are sent in one request. The items of one series are in the order of the log.
 #[derive(Debug)]
 pub(super) struct SampleBatch {
     items: Vec<Item>,
@@ -129,7 +129,7 @@ impl SampleBatch {
         Ok((SampleBatch::of(self.items, self.splits_left), SampleBatch::of(second, splits_left)))
     }
 
-    /// Encodes the batch. None if it does not fit into a request of the encoder.
+    /// Encodes the batch. `None` if it does not fit into a request of the encoder.
     pub(super) fn encode(
         &self,
         encoder: &mut RequestEncoder,

@@ -465,7 +465,7 @@ pub struct Forwarders {
 /// The data that the lock [`Forwarders::changes`] guards.
 #[derive(Debug, Default)]
 pub struct ForwardChanges {
-    /// When the positions of targets were last stored.
+    /// The time at which the positions of targets were last stored.
     pub positions_at: Option<Timestamp>,
 }
 
@@ -564,7 +564,7 @@ impl Forwarders {
         self.failed.lock().ignore_poison().insert((org, number), why);
     }
 
-    /// Stops a target, if it runs. Its pin stays.
+    /// Stops a target, if it runs. The pin stays.
     pub fn stop(&self, org: OrgId, number: u32) {
         self.failed.lock().ignore_poison().remove(&(org, number));
         let stopped = self.running().remove(&(org, number));

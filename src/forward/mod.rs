@@ -1,7 +1,7 @@
 //! Sending stored samples on to other servers.
 //!
-//! * [`sender`]: what is sent to one target when, without I/O. [`batch`] has its requests,
-//!   [`starts`] start timestamps, [`mod@status`] what it reports.
+//! * [`sender`]: the state machine that decides what is sent to one target, and when; it does
+//!   no I/O. [`batch`] has its requests, [`starts`] start timestamps, [`mod@status`] its status.
 //! * [`edge`]: the thread of a target, and its HTTP requests.
 //! * [`encode`]: the bodies of remote write 1.0 and 2.0.
 

@@ -82,7 +82,7 @@ impl ForwardProtocol {
     }
 }
 
-/// What is sent to a target, and how.
+/// The selection of samples for a target, and their encoding.
 #[derive(Clone, Debug)]
 pub struct SenderOptions {
     /// The organisation whose samples are sent.
@@ -214,7 +214,7 @@ struct SendQueue {
     tsdb: Arc<Tsdb>,
     options: SenderOptions,
     shards: Vec<Shard>,
-    /// None for a series that the rules drop.
+    /// `None` for a series that the rules drop.
     series: HashMap<u32, Option<Arc<ForwardedSeries>>>,
     starts: SeriesStarts,
     /// Metadata by family.
@@ -549,13 +549,13 @@ impl Sender {
     }
 
     /// Returns the time in ms of the first sample in the log that is not acknowledged; none if no
-    /// sample is queued. Of the samples of one record it is the newest.
+    /// sample is queued. The time of a record is that of its newest sample.
     pub fn first_queued_ms(&self) -> Option<i64> {
         self.queue.shards.iter().filter_map(Shard::first_ms).min()
     }
 
     /// Returns the number of samples that are not acknowledged. `log_bytes` is the part of the log
-    /// that was not read; its samples are estimated from what was read before.
+    /// that was not read; its samples are estimated from the part that was read before.
     pub fn lag_samples(&self, log_bytes: u64) -> u64 {
         let queued = |shard: &Shard| {
             let batches = shard.waiting.iter().chain(&shard.in_flight).map(SampleBatch::samples);

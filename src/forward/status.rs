@@ -2,7 +2,7 @@
 
 use crate::model::Timestamp;
 
-/// What a sender does.
+/// The state of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderState {
     /// Samples are sent, or there are none to send.
@@ -20,7 +20,7 @@ pub enum SenderState {
         /// The description.
         text: String,
     },
-    /// The log cannot be read. Nothing is skipped.
+    /// The log cannot be read. No sample is skipped.
     Damaged {
         /// The description, with file and offset.
         text: String,
@@ -74,22 +74,22 @@ pub struct ForwardCounts {
 /// A body that the target refused for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedBody {
-    /// When it was refused.
+    /// The time of the refusal.
     pub at: Timestamp,
     /// The status; 0 if it was not sent because it is too large.
     pub status: u16,
     /// The beginning of the response.
     pub text: String,
-    /// The samples and histograms in it.
+    /// Number of samples and histograms in the body.
     pub samples: u64,
-    /// Its first series.
+    /// The first series of the body.
     pub first_series: String,
 }
 
 /// The state of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardStatus {
-    /// What the sender does.
+    /// The state of the sender.
     pub state: SenderState,
     /// Counters.
     pub counts: ForwardCounts,

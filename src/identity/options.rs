@@ -25,8 +25,8 @@ impl Default for Argon2Cost {
 #[error("argon2 needs 8 KiB per lane to 1 GiB, 1 to 16 passes and 1 to 16 lanes, not m={},t={},p={}", .0.memory_kib, .0.passes, .0.lanes)]
 pub struct CostError(pub Argon2Cost);
 
-/// Who may create an account (`PROMLET_SIGNUP`). The first account of an instance can always be
-/// created.
+/// The people who may create an account (`PROMLET_SIGNUP`). The first account of an instance can
+/// always be created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SignupMode {
     /// The first account, and people with an invitation.
@@ -57,7 +57,7 @@ impl SignupMode {
     }
 }
 
-/// Who may create organisations (`PROMLET_ORG_CREATE`).
+/// The accounts that may create organisations (`PROMLET_ORG_CREATE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OrgCreate {
     /// The instance administrator.
@@ -77,12 +77,12 @@ pub struct IdentityOptions {
     /// Maximum lifetime of a session: `PROMLET_SESSION_ABSOLUTE_DAYS`. With `None` a session that
     /// is in use never expires.
     pub session_absolute: Option<Duration>,
-    /// Who may create organisations: `PROMLET_ORG_CREATE`.
+    /// The accounts that may create organisations: `PROMLET_ORG_CREATE`.
     pub org_create: OrgCreate,
-    /// Who may sign up: `PROMLET_SIGNUP`.
+    /// The people who may sign up: `PROMLET_SIGNUP`.
     pub signup: SignupMode,
-    /// Mail is sent to a mail server, not printed to the console, so a used link proves who reads
-    /// mail to its address.
+    /// Whether mail is sent to a mail server, not printed to the console. Only then does a used
+    /// link prove that its user reads the mail of the address.
     pub mail_leaves: bool,
 }
 

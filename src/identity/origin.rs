@@ -1,6 +1,6 @@
 //! The origin of a request, which every audit entry carries.
 //!
-//! It is not a parameter of every change. The edge sets it for all work of a request
+//! The origin is not a parameter of every change. The edge sets it for all work of a request
 //! ([`with_origin`]), and every entry recorded on that thread meanwhile carries it.
 
 use std::cell::RefCell;

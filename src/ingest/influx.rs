@@ -150,7 +150,7 @@ fn first_line_end(body: &[u8]) -> usize {
     body.iter().position(|byte| *byte == b'\n').map_or(body.len(), |at| at.saturating_add(1))
 }
 
-/// Where the first line of a body ends.
+/// The end of the first line of a body.
 enum LineLength {
     /// Behind this many bytes.
     Whole(usize),

@@ -90,7 +90,7 @@ impl Default for DecodeLimits {
     }
 }
 
-/// The reason why a whole body is refused. Nothing of it is stored.
+/// The reason why a whole body is refused. No part of the body is stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The body is empty: 400.
@@ -99,7 +99,8 @@ pub enum DecodeError {
     /// More bytes (declared or sent) or more entries than [`DecodeLimits`] allow: 413.
     #[error("the request has {found} {what}; at most {allowed} are allowed")]
     TooLarge {
-        /// What there are too many of: `bytes`, `bytes after decompression`, `samples`, ...
+        /// The items of which there are too many: `bytes`, `bytes after decompression`, `samples`,
+        /// ...
         what: &'static str,
         /// The number found; for entries, the count at which decoding stopped.
         found: usize,
@@ -250,7 +251,8 @@ pub struct Protocol {
     pub reports_written: bool,
     /// Decodes a body.
     pub decode: Decode,
-    /// Like `decode`, but faster if the store knows the series. None if there is nothing to guess.
+    /// Like `decode`, but faster if the store knows the series. `None` if there is nothing to
+    /// guess.
     pub guess: Option<Guess>,
 }
 

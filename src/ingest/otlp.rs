@@ -27,9 +27,9 @@
 //!   7 bytes
 //!
 //! `json` converts JSON to the same protobuf bytes first, so that there is one translation. `names`
-//! makes metric and label names, `attributes` makes labels, and `resource` holds what all points of
-//! one sender share. `translate` goes down to the points, which `points`, `histograms` and
-//! `exponential` translate; `exemplars` reads their exemplars.
+//! makes metric and label names, `attributes` makes labels, and `resource` holds the labels that
+//! all points of one sender share. `translate` goes down to the points, which `points`,
+//! `histograms` and `exponential` translate; `exemplars` reads their exemplars.
 //!
 //! An invalid point, metric or resource is refused alone, with a reason. Malformed protobuf, and
 //! JSON of the wrong shape, refuse the request. Unknown fields are skipped.

@@ -194,7 +194,7 @@ impl<'a> WireReader<'a> {
         Ok(*chunk)
     }
 
-    /// Reads a varint, which is the length of what follows.
+    /// Reads a varint, which is the length of the following field in bytes.
     pub(super) fn length(&mut self) -> Result<u64, WireError> {
         self.varint()
     }

@@ -237,8 +237,8 @@ struct RequestDecoder<'a, 'l> {
     /// Label references of all series so far.
     references: usize,
     buckets: usize,
-    /// By symbol of the metric name: the packed description that was seen last, so that the
-    /// thousand series of one metric describe it once. Empty until a series has metadata.
+    /// The last packed description of each metric, by the symbol of its name, so that the thousand
+    /// series of one metric describe it once. Empty until a series has metadata.
     described: Vec<u64>,
     limits: &'l DecodeLimits,
 }

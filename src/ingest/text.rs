@@ -12,7 +12,7 @@
 //!
 //! * Times are whole milliseconds in Prometheus, and seconds with fractions in OpenMetrics.
 //! * `# {...} 1 2` after a sample is refused in Prometheus. In OpenMetrics it is the exemplar of
-//!   the sample, whatever its type.
+//!   the sample, for every type.
 //! * `name_created`, where `name` is a counter, histogram or summary, is a series in Prometheus. In
 //!   OpenMetrics it is the start timestamp of the series of `name` with these labels, and no series
 //!   of its own, as in Prometheus' parser. If no type was given, it stays a series.
@@ -40,7 +40,8 @@ use crate::model::{Exemplar, Labels, Refusal, Sample, Timestamp};
 use families::{CommentLine, CreatedTimes, MetadataTable};
 use line::{LineCursor, LineError, SampleTail};
 
-/// The end of the reason for refusing the end of a truncated body. It is true of pushed bodies.
+/// The end of the reason for refusing the end of a truncated body. The statement is true of pushed
+/// bodies.
 pub const COMPLETE_LINES_STORED: &str = "; its complete lines are stored";
 
 /// The format of a body.

@@ -1,10 +1,10 @@
 //! sled with additional guards: the steps that its own code omits, and its behaviour on damaged
 //! files.
 //!
-//! * A `snap.*.generating` of length 0, left by a full disk, makes it refuse an intact database. It
-//!   is removed first.
-//! * A damaged file makes it panic. Every call that may read its files for the first time catches
-//!   the panic.
+//! * sled refuses an intact database that has a `snap.*.generating` of length 0, which a full
+//!   disk leaves. Such a file is removed first.
+//! * sled panics at some damaged files. Every call that may read its files for the first time
+//!   catches the panic.
 //! * Its threads hold the file lock for some 12 ms after a drop. "Lock held" is retried for 2 s.
 //! * Its `flush` neither writes metadata nor flushes the device. [`Database::flush`] syncs `db` on
 //!   a descriptor of its own.
@@ -59,8 +59,8 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
-    /// Returns whether the disk, its inodes or a quota are used up. In some places sled panics with
-    /// the error's text.
+    /// Returns whether the disk, its inodes or a quota are used up. Some functions of sled panic
+    /// with the error's text.
     pub(super) fn is_no_room(&self) -> bool {
         match self {
             DatabaseError::File(e) => files::is_no_room(&e.source),

@@ -31,7 +31,7 @@ pub(crate) fn is_no_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Creates `dir` (mode 0700) unless it exists. Neither creates its parents nor syncs: see
+/// Creates `dir` (mode 0700) unless it exists. Does not create its parents and does not sync: see
 /// [`sync_dir`].
 pub(super) fn create_dir(dir: &Path) -> Result<(), FileError> {
     match ops::create_dir(dir) {

@@ -18,7 +18,7 @@ pub enum Weight {
 /// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its severity.
+    /// The severity.
     pub weight: Weight,
     /// The file or folder, relative to the data folder.
     pub file: PathBuf,

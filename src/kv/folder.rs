@@ -38,7 +38,7 @@ mod evidence;
 
 /// The layout of the folder that this program reads and writes.
 const LAYOUT: u32 = 1;
-/// The marker of an agent's folder. Its existence decides, whatever it contains.
+/// The marker of an agent's folder. Only the existence of the file matters, not its content.
 const AGENT_MARKER: &str = "AGENT";
 /// Files and folders of which a server creates at least one before its first record or account.
 const SERVER_PARTS: [&str; 6] = ["wal", "journal", "exports", "segments", "INITIALISED", "RUNNING"];
@@ -84,11 +84,11 @@ pub enum FolderError {
         path: PathBuf,
     },
     /// The folder was written by a newer version; it is left unchanged.
-    #[error("{} has layout {found}, this program reads {LAYOUT}: use the newer program", path.display())]
+    #[error("{} has layout {found}, but this program reads {LAYOUT}: use the newer program", path.display())]
     Newer {
         /// The folder.
         path: PathBuf,
-        /// Its layout.
+        /// The layout.
         found: u32,
     },
     /// The folder is the queue of an agent.
@@ -149,7 +149,7 @@ pub enum FolderError {
 /// The end of the previous process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
-    /// There was none: the folder is new.
+    /// No stop happened, because the folder is new.
     New,
     /// A clean stop.
     Clean,
@@ -581,7 +581,7 @@ fn identity(path: &Path) -> Result<Option<Identity>, FolderError> {
                 None => Ok(None),
             };
         }
-        // Longer than any marker, so it is damaged.
+        // The file is longer than any marker, so it is damaged.
         Err(e) if e.source.kind() == io::ErrorKind::InvalidData => Vec::new(),
         Err(e) => return Err(e.into()),
     };
@@ -643,7 +643,7 @@ fn rewrite_identity(
     write_identity(path, store, created)?;
     let kept = if linked { format!(", the damaged one is {}", kept.display()) } else { String::new() };
     Ok(format!(
-        "{}: {what}; nothing is lost, the journal and all markers say that this is store {store}: it was written again{kept}",
+        "{}: {what}; nothing is lost: the journal and all markers state that this is store {store}, so it was written again{kept}",
         path.join("STORE").display()
     ))
 }
@@ -696,7 +696,7 @@ fn take_clean_marker(path: &Path, store: StoreId) -> Result<LastStop, FolderErro
 }
 
 /// Parses a key in hexadecimal, as in `master.key`, or in base64, as in `PROMLET_MASTER_KEY`. The
-/// length tells them apart.
+/// two are distinguished by their length.
 fn parse_key(text: &str, origin: &str) -> Result<MasterKey, FolderError> {
     let text = text.trim().as_bytes();
     let hex = data_encoding::HEXLOWER_PERMISSIVE.decode(text).ok();

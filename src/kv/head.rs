@@ -74,7 +74,7 @@ pub enum HeadError {
     Database(#[from] DatabaseError),
     /// The body is too long. Rows are never split here: the caller must put fewer series or
     /// samples into it.
-    #[error("a row of the head has {bytes} bytes, at most {allowed} are stored safely")]
+    #[error("a row of the head has {bytes} bytes; at most {allowed} are stored safely")]
     RowTooLong {
         /// Length of the body.
         bytes: usize,
@@ -100,7 +100,7 @@ pub enum HeadError {
     Differs {
         /// Directory of the part.
         path: PathBuf,
-        /// The summary recorded when it was finished.
+        /// The summary that was recorded when the part was finished.
         expected: PartSummary,
         /// The summary of the rows read.
         found: PartSummary,

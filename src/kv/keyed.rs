@@ -236,7 +236,7 @@ mod tests {
             assert_eq!(RecordKey::find(&header, 3).is_some(), found, "{damaged:?}");
             assert_eq!(RecordKey::find_without_header(&header, 3).is_some(), found, "{damaged:?}");
         }
-        // As a sender could plant it in a file of version 1.
+        // A record that a sender could plant in a file of version 1.
         header[64..4_096].fill(1);
         assert_eq!(RecordKey::find_without_header(&header, 3), None);
         assert_eq!(RecordKey::find(&header[..96], 3), None);

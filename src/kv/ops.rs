@@ -6,7 +6,7 @@
 //! sync is unknown.
 //!
 //! A file of the data folder that is written without these functions is not covered by such tests.
-//! sled's own files are not covered: they are never the only copy of anything.
+//! sled's own files are not covered: they are never the only copy of a row.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -140,9 +140,9 @@ pub(crate) fn set_len(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
 
 /// Calls `sync`, except in unit tests.
 ///
-/// A unit test learns from `recording` which files were synced in which order, and tries what a
-/// power cut leaves in a model of the disk; it cannot cut the power of the disk below it. The syncs
-/// there would only take time, a third of that of the tests. Tests of the binary sync.
+/// A unit test learns from `recording` which files were synced in which order, and tries the states
+/// that a power cut leaves in a model of the disk; it cannot cut the power of the disk below it.
+/// The syncs there would only take time, a third of that of the tests. Tests of the binary sync.
 pub(crate) fn to_disk(sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if cfg!(test) { Ok(()) } else { sync() }
 }

@@ -30,8 +30,8 @@ pub trait Record: Serialize + DeserializeOwned {
     }
 }
 
-/// Rows that are ignored without a main row, such as the last use of a session. The last
-/// seconds of them may be lost, but they must never revive something revoked.
+/// Rows that are ignored without a main row, such as the last use of a session. The last seconds of
+/// them may be lost, but they must never make a revoked object valid again.
 pub trait SideRecord: Record {
     /// The table of the main rows.
     type Main: Record;

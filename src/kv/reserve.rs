@@ -47,7 +47,7 @@ impl Reserve {
     /// room.
     ///
     /// # Errors
-    /// `StorageFull`, with the numbers. Nothing was written, and the group may be retried.
+    /// `StorageFull`, with the numbers. No byte was written, and the group may be retried.
     pub(super) fn room(&self) -> Result<(), FileError> {
         if self.free()? >= FLOOR_BYTES {
             return Ok(());

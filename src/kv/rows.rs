@@ -167,7 +167,7 @@ mod tests {
             let mut gone = rows.clone();
             gone.remove(victim.as_slice());
             assert!(joined(&gone, b"k").is_err());
-            // The same row of another value: its own checksum matches, that of the whole value does
+            // The row is from another value: its own checksum matches, that of the whole value does
             // not.
             let mut mixed = rows.clone();
             mixed.insert(victim.to_vec(), value(2)[victim.as_slice()].clone());

@@ -1,7 +1,7 @@
 //! How much work randomised tests do.
 
 /// Returns `thorough` if the variable `PROMLET_TESTS` is `thorough`, as in `.ci/run`, and `quick`
-/// otherwise. For the number of seeds, cases or rounds of a test.
+/// otherwise. Tests use it for their number of seeds, cases or rounds.
 pub(crate) fn rounds<N>(quick: N, thorough: N) -> N {
     if variable("PROMLET_TESTS").is_some_and(|value| value == "thorough") { thorough } else { quick }
 }

@@ -62,7 +62,7 @@ impl EgressRules {
     /// host or address with a port (`mimir:9009`, `[::1]:9009`).
     ///
     /// # Errors
-    /// The first entry that is none of these.
+    /// Returns the first entry that is not of these forms.
     pub fn parse<'t>(entries: impl IntoIterator<Item = &'t str>) -> Result<EgressRules, String> {
         let mut rules = EgressRules::default();
         for entry in entries.into_iter().map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -119,7 +119,7 @@ fn is_metadata(ip: IpAddr) -> bool {
             let known = [[169, 254, 169, 254], [100, 100, 100, 200], [192, 0, 0, 192], [168, 63, 129, 16]];
             known.contains(&ip.octets())
         }
-        // AWS and Google.
+        // The metadata services of AWS and Google.
         IpAddr::V6(ip) => [[0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]]
             .contains(&ip.segments()),
     }

@@ -54,7 +54,7 @@ impl FileGlob {
     pub fn matches(&self, text: &str) -> bool {
         let text: Vec<char> = text.chars().collect();
         let (mut at, mut part) = (0, 0);
-        // Where to continue if a part after the last star does not match.
+        // The position to continue from if a part after the last star does not match.
         let mut retry: Option<(usize, usize)> = None;
         loop {
             let is_match = match (self.0.get(part), text.get(at)) {

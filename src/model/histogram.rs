@@ -435,7 +435,7 @@ pub enum HistogramError {
         side: &'static str,
         /// Number of the span, from 1.
         number: usize,
-        /// Its offset.
+        /// The offset.
         offset: i32,
     },
     /// The index of a bucket does not fit into 32 bits.
@@ -473,7 +473,7 @@ pub enum HistogramError {
     TooLarge {
         /// The limited item.
         what: &'static str,
-        /// Its number.
+        /// The number.
         found: usize,
         /// The limit.
         allowed: usize,

@@ -30,7 +30,8 @@ impl RawSeries {
         self.values.push(value);
     }
 
-    /// Appends all samples of another part of the series. They take precedence at equal times.
+    /// Appends all samples of another part of the series. Histograms take precedence at equal
+    /// times.
     pub fn append(&mut self, other: RawSeries) {
         self.times.extend(other.times);
         self.values.extend(other.values);

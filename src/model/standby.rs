@@ -44,7 +44,7 @@ pub enum GateMode {
 pub enum GateAnswer {
     /// Now.
     Acknowledge,
-    /// When the follower has confirmed it.
+    /// The change is answered when the follower has confirmed it.
     Wait,
     /// Never.
     Refuse(StandbyRefusal),

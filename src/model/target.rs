@@ -109,7 +109,7 @@ pub enum Tenant {
     /// The target has one tenant.
     #[default]
     None,
-    /// By a header of each request.
+    /// The tenant is named by a header of each request.
     Header {
         /// The name in lower case, such as `x-scope-orgid`.
         name: String,
@@ -121,7 +121,7 @@ pub enum Tenant {
         /// The tenant.
         value: String,
     },
-    /// By a label of each series.
+    /// The tenant is named by a label of each series.
     Label {
         /// The name of the label.
         name: String,
@@ -133,7 +133,7 @@ pub enum Tenant {
 /// The settings of TLS. All texts are PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetTls {
-    /// The only certificate authorities that are trusted; `None` means the public ones.
+    /// The certificate authorities that are trusted exclusively; `None` means the public ones.
     pub ca_pem: Option<String>,
     /// The certificate chain of the client.
     pub client_cert_pem: Option<String>,

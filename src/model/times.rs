@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub struct Times {
     regular: Option<RegularTimes>,
-    /// There from the beginning where they are not steady.
+    /// The list exists from the beginning if the times are not regular.
     list: OnceLock<Vec<i64>>,
 }
 
@@ -19,7 +19,7 @@ pub struct RegularTimes {
     pub first: i64,
     /// Milliseconds, at least one.
     pub interval_ms: i64,
-    /// How many there are.
+    /// Number of times.
     pub len: usize,
 }
 
@@ -35,7 +35,7 @@ impl RegularTimes {
         self.first.wrapping_add(self.interval_ms.wrapping_mul(i64::try_from(place).unwrap_or_default()))
     }
 
-    /// All of them, ascending.
+    /// All times, ascending.
     fn all(self) -> impl ExactSizeIterator<Item = i64> {
         (0..self.len).map(move |place| self.time_at(place))
     }

@@ -19,7 +19,7 @@ pub type ParseLabels =
 #[derive(Debug)]
 pub struct GuessedBatch<'a>(pub WriteBatch<'a>);
 
-/// A decoded request. Nothing is copied: `raw_labels` are slices of the (decompressed) body.
+/// A decoded request. No text is copied: `raw_labels` are slices of the (decompressed) body.
 #[derive(Debug)]
 pub struct WriteBatch<'a> {
     /// Encoding of `raw_labels`, so that equal bytes of two protocols are never taken for one

@@ -207,7 +207,7 @@ impl KnownSamples {
 /// The samples that were removed from a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RemovedSamples {
-    /// Their number.
+    /// The number of samples.
     pub(super) count: u64,
     /// The series and times at which the target has another value.
     pub(super) different: Vec<(Labels, i64)>,

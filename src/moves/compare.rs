@@ -16,7 +16,7 @@ pub(super) fn is_near(a: f64, b: f64) -> bool {
     a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan() || is_rounded()
 }
 
-/// What one series has in a range of time. Staleness markers are left out.
+/// The summary of one series in a time range. Staleness markers are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeriesDigest {
     /// The number of samples, histograms included.

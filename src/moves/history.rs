@@ -174,7 +174,7 @@ impl HistoryReader {
         if let Some(warning) = self.snapshot.warnings().into_iter().next() {
             return Err(HistoryError::Damaged(warning));
         }
-        // A batch without samples moves the position past what retention removed meanwhile.
+        // A batch without samples moves the position past samples that retention removed meanwhile.
         Ok((at > from).then_some((batch, at)))
     }
 
@@ -213,7 +213,7 @@ impl HistoryReader {
     }
 }
 
-/// Keeps the first `count` samples. Returns the time of the first removed one.
+/// Keeps the first `count` samples. Returns the time of the first removed sample.
 fn cut_at(series: &mut BatchSeries, count: usize) -> i64 {
     let samples = series.samples.iter().map(|one| one.at);
     let mut times: Vec<Timestamp> = samples.chain(series.histograms.iter().map(|(at, _)| *at)).collect();

@@ -1,7 +1,7 @@
 //! Raw samples from the query API of a target: the text of a query, and its response.
 //!
-//! An instant query of a range selector returns the samples as they are stored. What it does not
-//! return: staleness markers, exemplars, and the bucket layout of native histograms.
+//! An instant query of a range selector returns the samples as they are stored. It does not return
+//! staleness markers, exemplars or the bucket layout of native histograms.
 
 use std::collections::BTreeMap;
 

@@ -106,9 +106,9 @@ pub enum ReadFailure {
 /// Records of the log.
 #[derive(Clone, Debug, Default)]
 pub struct TailBatch {
-    /// Their samples.
+    /// The samples of the records.
     pub batch: MoveBatch,
-    /// The record after the last one.
+    /// The number of the record after the last one of the batch.
     pub next: u64,
     /// Records that can be read without waiting.
     pub left: u64,
@@ -163,7 +163,7 @@ pub trait MoveEnvironment {
     /// Returns the time of the newest sample plus one millisecond; `None` without samples.
     fn after_newest_ms(&self) -> Option<i64>;
 
-    /// Stores samples in this store. Returns the number of refused ones.
+    /// Stores samples in this store. Returns the number of refused samples.
     ///
     /// # Errors
     /// [`MoveStop`].
@@ -383,7 +383,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 Err(reason) => reason,
             };
             if batch.sample_count() < before {
-                // The target stored a part of it.
+                // The target stored a part of the batch.
                 waiting.push(batch);
                 continue;
             }

@@ -181,10 +181,10 @@ impl<E: MoveEnvironment> Mover<'_, E> {
         Ok(())
     }
 
-    /// Sends the log up to its end. Returns whether it had samples. The position afterwards is not
-    /// stored: the next request stores it, and so does the caller.
+    /// Sends the log up to its end. Returns whether the batch had samples. The position afterwards
+    /// is not stored: the next request stores it, and so does the caller.
     pub(super) fn drain(&mut self) -> Result<bool, MoveStop> {
-        // What an error left here is between the two positions of the row.
+        // Samples that an error left here are between the two positions of the row.
         self.unsure = UnsureSeries::default();
         let Some((mut next, sending)) = self.row.step.log_position() else { return Ok(false) };
         if let Some(end) = sending {
@@ -289,7 +289,7 @@ impl<E: MoveEnvironment> Mover<'_, E> {
         }
     }
 
-    /// Notes the times of samples before they are sent. Returns the step with them.
+    /// Records the times of samples before they are sent. Returns the step with them.
     fn arrived(&mut self, batch: &MoveBatch) -> MoveStep {
         let mut step = self.row.step;
         if let Some(range) = batch.range() {

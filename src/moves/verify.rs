@@ -118,7 +118,7 @@ impl<E: MoveEnvironment> Mover<'_, E> {
             self.env.pause(self.options.settle)?;
             self.drain()?;
             let Some(now) = read(self)? else { return self.compare_parts(name, range) };
-            // What was read before the log was sent is not sent by the log any more.
+            // Samples that were read before the log was sent are not sent again from the log.
             let mut missing = std::mem::replace(&mut here, now);
             if attempt + 1 == COMPARISONS_MAX {
                 self.remove_known(&mut missing)?;
@@ -144,8 +144,8 @@ fn metric_names(snapshot: &Snapshot, range: TimeRange) -> Vec<String> {
     names
 }
 
-/// Reads the series of a metric. None if a range of more than a millisecond has over `most`
-/// samples; then at most one series more than that was read.
+/// Reads the series of a metric. `None` if a range of more than a millisecond has over `most`
+/// samples; reading then stops after the series that exceeds `most`.
 pub(super) fn read_metric(
     snapshot: &Snapshot,
     name: &str,

@@ -10,7 +10,7 @@ const RETRY_MAX_MS: i64 = 300_000;
 /// The longest delay that a server may request (`Retry-After`), in milliseconds.
 const RETRY_AFTER_MAX_MS: i64 = 3_600_000;
 
-/// What happened to a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     /// The receiver accepted it.
@@ -55,7 +55,7 @@ impl DeliveryCounts {
 /// The last error of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryError {
-    /// When it happened.
+    /// The time of the failure.
     pub at: Timestamp,
     /// The description.
     pub text: String,

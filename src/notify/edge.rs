@@ -1,6 +1,6 @@
 //! The threads of notifications: they drive the state of each organisation, and deliver.
 //!
-//! One thread, `notify`, advances all organisations and stores what changed. Requests run as tasks
+//! One thread, `notify`, advances all organisations and stores changed rows. Requests run as tasks
 //! of the server's runtime; mails are sent by the thread `alert-mail`. Neither a slow receiver nor
 //! a panic of one organisation's step holds up another one.
 

@@ -12,7 +12,8 @@ use super::limits::ALERTS_MAX;
 use super::rows::{NotifiedAlert, NotifiedPart, encode_notified};
 use crate::model::Timestamp;
 
-/// The most alerts of a part, inclusive. Rows of earlier versions are first parts with more.
+/// The most alerts of a part, inclusive. A row of an earlier version becomes a first part, which
+/// may have more alerts.
 const PART_ALERTS_MAX: usize = 4_000;
 /// The most parts.
 pub(super) const PARTS_MAX: u8 = 3;
@@ -22,7 +23,7 @@ const _: () = assert!(PARTS * PART_ALERTS_MAX >= ALERTS_MAX);
 /// The alerts that were last reported to an integration as firing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NotifiedAlerts {
-    /// Each with its part.
+    /// The alerts, each with the number of its part.
     alerts: BTreeMap<AlertFingerprint, (NotifiedAlert, u8)>,
     /// The number of alerts of each part.
     lengths: [usize; PARTS],
@@ -48,7 +49,7 @@ impl NotifiedAlerts {
         self.alerts.keys().copied()
     }
 
-    /// Adds or replaces an alert. Returns whether it is new.
+    /// Adds or replaces an alert. Returns whether the alert is new.
     pub(super) fn insert(&mut self, fingerprint: AlertFingerprint, alert: NotifiedAlert) -> bool {
         let known = self.alerts.get(&fingerprint).map(|(_, part)| *part);
         let part = known.unwrap_or_else(|| self.free_part());
@@ -57,7 +58,7 @@ impl NotifiedAlerts {
         known.is_none()
     }
 
-    /// Removes an alert. Returns whether it was there.
+    /// Removes an alert. Returns whether the alert was present.
     pub(super) fn remove(&mut self, fingerprint: AlertFingerprint) -> bool {
         let Some((_, part)) = self.alerts.remove(&fingerprint) else { return false };
         self.count(part, |length| length.saturating_sub(1));
@@ -79,7 +80,7 @@ impl NotifiedAlerts {
         }
     }
 
-    /// Adds the alerts of a row. Those that are there already stay.
+    /// Adds the alerts of a row. Existing entries stay.
     pub(super) fn add_part(&mut self, part: u8, alerts: NotifiedPart) {
         let mut added = 0;
         for (fingerprint, alert) in alerts {
@@ -115,7 +116,8 @@ impl NotifiedAlerts {
         changed.filter_map(row).collect()
     }
 
-    /// Returns the first part with room. The limit of alerts leaves some in the last one.
+    /// Returns the first part with room. The limit of alerts guarantees that the last part has
+    /// room.
     fn free_part(&self) -> u8 {
         let mut parts = (0..PARTS_MAX).zip(self.lengths);
         parts.find(|(_, length)| *length < PART_ALERTS_MAX).map_or(PARTS_MAX - 1, |(part, _)| part)

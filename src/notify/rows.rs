@@ -1,5 +1,5 @@
-//! The durable state of an organisation's notifications, as rows: silences, acknowledgements, what
-//! receivers were notified about, and the alerts that this concerns.
+//! The durable state of an organisation's notifications, as rows: silences, acknowledgements, the
+//! notifications of each receiver, and the alerts that they name.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub enum NotifyRowKind {
     Silence = 1,
     /// An acknowledgement, by the fingerprint of its alert.
     Acknowledgement = 2,
-    /// What one integration was notified about for one group: a part of the alerts.
+    /// A part of the alerts of one group that one integration was notified about.
     Notified = 3,
     /// An alert that an integration was notified about, by its fingerprint.
     Alert = 4,
@@ -86,7 +86,7 @@ pub type NotifyChanges = BTreeMap<NotifyRowKey, Option<Vec<u8>>>;
 pub(super) struct NotifiedAlert {
     /// The start of the alert that it was notified about.
     pub(super) starts_at: Timestamp,
-    /// When it was last notified.
+    /// The time of the last notification.
     pub(super) at: Timestamp,
 }
 

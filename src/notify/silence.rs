@@ -1,4 +1,4 @@
-//! Silences: matchers that hold back alerts for a while.
+//! Silences: matchers that suppress alerts for a limited time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

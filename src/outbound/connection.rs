@@ -1,4 +1,5 @@
-//! What all HTTP clients of this room share: TLS settings, HTTP/1.1 connections, and their limits.
+//! The parts that all HTTP clients of this room share: TLS settings, HTTP/1.1 connections, and
+//! their limits.
 
 use std::sync::Arc;
 

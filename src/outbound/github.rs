@@ -20,7 +20,7 @@ pub struct GithubOptions {
     pub base_url: String,
     /// `https://api.github.com`, or `/api/v3` of an Enterprise server.
     pub api_url: String,
-    /// Only members of one of these organisations may sign in; if empty, everybody may.
+    /// Only members of one of these organisations may sign in; if empty, everyone may.
     pub allowed_orgs: Vec<String>,
     /// The connection settings.
     pub https: HttpsOptions,

@@ -79,8 +79,8 @@ impl MailKind {
         }
     }
 
-    /// Returns the text of the mail. In a mail with a link, it says what the link does, and the
-    /// link follows.
+    /// Returns the text of the mail. In a mail with a link, it states the effect of the link, and
+    /// the link follows.
     const fn text(self) -> &'static str {
         match self {
             MailKind::MagicLink => "Open this link to sign in to promlet.",

@@ -50,7 +50,7 @@ pub struct Authorization<'a> {
     pub challenge: &'a str,
 }
 
-/// The tokens that a code was redeemed for. The debug form shows none of them.
+/// The tokens that a code was redeemed for. The `Debug` output shows no secret.
 #[derive(Deserialize)]
 pub struct Tokens {
     /// The token for the userinfo endpoint.

@@ -109,7 +109,7 @@ impl QueuedMail {
     }
 }
 
-/// What the queue's thread does next.
+/// The next action of the queue's thread.
 #[derive(Debug)]
 pub(super) enum NextAction {
     /// Sends the mail.

@@ -35,7 +35,7 @@ pub enum SmtpError {
     Certificates {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// `PROMLET_MAIL_FROM`, or the address of a mail, is invalid.

@@ -312,7 +312,7 @@ mod tests {
                 let mut request = [0; 1_024];
                 assert!(stream.read(&mut request).expect("read") > 0);
                 stream.write_all(head.as_bytes()).expect("written");
-                // Until the client gives up.
+                // The server waits until the client gives up.
                 while stream.read(&mut request).is_ok_and(|bytes| bytes > 0) {}
             }
         });

@@ -270,7 +270,7 @@ impl ClientState {
         for (name, value) in &self.headers {
             headers.insert(name.clone(), value.clone());
         }
-        // Last, because they describe the body.
+        // These headers are last, because they describe the body.
         for (name, value) in &request.headers {
             let value = HeaderValue::try_from(value.as_str()).map_err(|error| internal(&error))?;
             headers.insert(HeaderName::from_static(name), value);

@@ -46,8 +46,8 @@ pub struct Budget<'a> {
     pub progress: Option<Arc<QueryProgress>>,
     /// The query's part of the memory that all queries share.
     pub lease: Option<Arc<Lease>>,
-    /// Worker threads that may compute parts of the query. Without them its own thread computes
-    /// everything.
+    /// Worker threads that may compute parts of the query. A query without workers is computed on
+    /// its own thread.
     pub workers: Option<&'a WorkerPool>,
 }
 
@@ -198,7 +198,7 @@ pub struct QueryStats {
     pub peak_memory_bytes: u64,
 }
 
-/// The account of what a query holds now. A [`Charge`] returns its part on drop.
+/// The account of the memory that a query holds. A [`Charge`] returns its part on drop.
 #[derive(Debug)]
 pub(super) struct Meter {
     limits: Limits,
@@ -428,8 +428,8 @@ impl Charge {
         Ok(())
     }
 
-    /// Counts `count` samples in place of those counted before. Both are held while the new ones
-    /// are computed from the old ones.
+    /// Counts `count` samples in place of those counted before. Both sets of values are held while
+    /// the new one is computed from the old one.
     pub(super) fn replace_samples(&mut self, count: usize) -> Result<(), QueryError> {
         let needed = self.count_transient_samples(count)?;
         self.meter.held_samples.set(needed - self.samples);

@@ -44,7 +44,7 @@ pub struct WorkerPool {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the workers share.
+/// The state that the workers share.
 #[derive(Debug)]
 struct PoolState {
     cores: usize,
@@ -207,7 +207,8 @@ impl PoolState {
             }
             queue.parked.push(own.clone());
             drop(queue);
-            // The waking thread has removed this one from the list. A wake-up may also be spurious.
+            // The thread that wakes this thread has removed it from the list. A wake-up may also be
+            // spurious.
             own.park();
             queue = self.lock();
             queue.parked.retain(|thread| !thread.is_same(&own));
@@ -463,7 +464,7 @@ mod tests {
         assert_eq!((task.stopped.load(Ordering::Relaxed), computing(&pool)), (true, 1));
         let (_task, workers, started) = spawned(&pool, Behaviour::Cooperates);
         assert_eq!(started.recv().expect("a worker starts it"), worker);
-        // As when the query's own thread panics.
+        // The same happens if the query's own thread panics.
         drop(workers);
         assert_eq!(computing(&pool), 1);
     }

@@ -32,7 +32,7 @@ impl PushFormat {
     }
 }
 
-/// The reason why a body is refused. Nothing of it is stored.
+/// The reason why a body is refused. No part of the body is stored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PushBodyError {
     /// The body exceeds a limit, or is not in its format.
@@ -203,7 +203,7 @@ impl Exposition {
         }
     }
 
-    /// Replaces the families of `other` that this has, and keeps its others.
+    /// Replaces the families of `other` that `self` has, and keeps the other families of `other`.
     #[must_use]
     pub fn merged(mut self, other: Exposition) -> Exposition {
         self.families.extend(other.families);
@@ -276,7 +276,7 @@ impl Exposition {
         out
     }
 
-    /// Reads what [`Exposition::to_text`] wrote.
+    /// Reads the text of [`Exposition::to_text`].
     ///
     /// # Errors
     /// [`PushBodyError`], if the text is damaged, or if there is too little memory.
@@ -328,8 +328,8 @@ fn with_name<'s>(name: &'s str, labels: &'s [(String, String)]) -> impl Iterator
     [(METRIC_NAME, name)].into_iter().chain(own)
 }
 
-/// Checks what protobuf messages may have and the text format may not: labels of the same name, and
-/// more of them than a line may have.
+/// Refuses messages that the text format cannot express: labels of the same name, and more of them
+/// than a line may have.
 fn check_labels(name: &str, labels: &[(String, String)]) -> Result<(), PushBodyError> {
     let twice = labels.iter().zip(labels.iter().skip(1)).find(|((one, _), (next, _))| one == next);
     if let Some(((label, _), _)) = twice {

@@ -2,8 +2,8 @@
 //!
 //! A group is a set of labels, such as `job="backup"`, and the metrics that were pushed last with
 //! them, as in a Pushgateway (`grouping` reads the labels from a path, `exposition` holds the
-//! metrics, `groups` the groups of an organisation). [`totals`] adds up what senders of
-//! OpenTelemetry report as changes.
+//! metrics, `groups` the groups of an organisation). [`totals`] adds up the changes that senders of
+//! OpenTelemetry report.
 //!
 //! This room does no I/O. Its callers store groups and write the samples that it returns.
 

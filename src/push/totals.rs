@@ -107,7 +107,8 @@ impl TotalValue {
 }
 
 /// The totals of an organisation in memory, in two generations: when the young one has half of the
-/// allowed series, the old one is dropped, and the young one becomes old. Used series become young.
+/// allowed series, the old one is dropped, and the young one becomes old. Used series move to the
+/// young generation.
 #[derive(Debug)]
 pub struct OrgTotals {
     young: HashMap<SeriesKey, SeriesTotal>,

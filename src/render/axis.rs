@@ -162,7 +162,7 @@ fn month_ticks(start: f64, end: f64, step: i64, count: usize, zone: &Zone) -> Ve
     ticks
 }
 
-/// Returns a moment with its day: `Nov 26, 12:05`.
+/// Returns the label of a time with its day: `Nov 26, 12:05`.
 pub(super) fn moment_text(at: i64, zone: &Zone) -> String {
     let local = at.saturating_add(zone.ahead_s(at));
     format!("{}, {}", day_text(local), clock_text(local.rem_euclid(DAY_S), false))

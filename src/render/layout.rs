@@ -196,7 +196,7 @@ impl Sketch<'_> {
     fn value_axis(&mut self, at: &Positions<'_>, texts: &[String]) {
         let (left, right) = (pixels(at.plot.left), pixels(at.plot.right));
         for (place, (text, tick)) in texts.iter().zip(&at.axis.ticks).enumerate() {
-            // On half pixels a line of one pixel is one pixel.
+            // A line of one pixel at a half-pixel coordinate covers exactly one pixel.
             let y = pixels(at.y(*tick)).round() + 0.5;
             let is_axis = *tick == 0.0 || place == 0;
             self.line((left, y), (right, y), if is_axis { self.palette.axis } else { self.palette.grid });

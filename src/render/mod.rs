@@ -8,8 +8,8 @@
 //! The picture is the one of the web component `<metric-chart>` (`src/ui/assets/chart`): the same
 //! ticks, texts of numbers, colours, dashes and gaps.
 //!
-//! **Invariant:** pure functions: no I/O, no clock. Sizes, series, vertices and texts are bounded,
-//! whatever the result holds. Texts of labels never become markup.
+//! **Invariant:** pure functions: no I/O, no clock. Sizes, series, vertices and texts are bounded
+//! for every result. Texts of labels never become markup.
 
 mod axis;
 mod colours;
@@ -106,7 +106,7 @@ pub struct Chart<'a> {
     pub steps: Steps,
     /// The look of the picture.
     pub style: &'a Style,
-    /// The warnings and infos of the result. The first three are shown.
+    /// The warnings and infos of the result. The picture shows the first three.
     pub messages: &'a [String],
 }
 

@@ -66,7 +66,7 @@ pub struct Scene {
     pub(super) items: Vec<Item>,
     /// The name of the picture for readers that do not show it.
     pub(super) title: String,
-    /// What the picture shows, for the same readers.
+    /// The description of the picture, for screen readers.
     pub(super) description: String,
 }
 

@@ -59,13 +59,13 @@ pub struct RuleAlert {
     pub phase: AlertPhase,
     /// The time at which the series appeared in the result.
     pub active_at: Timestamp,
-    /// When it began to fire.
+    /// The time at which the alert began to fire.
     pub fired_at: Option<Timestamp>,
-    /// Since when it fires without a series in the result.
+    /// The time since which the alert fires without a series in the result.
     pub keep_firing_since: Option<Timestamp>,
-    /// When it was resolved.
+    /// The time at which the alert was resolved.
     pub resolved_at: Option<Timestamp>,
-    /// When it was last sent to the receivers of alerts.
+    /// The time at which the alert was last sent to the receivers of alerts.
     pub last_sent_at: Option<Timestamp>,
 }
 
@@ -96,7 +96,7 @@ pub struct AlertTransition {
     pub at: Timestamp,
     /// The labels of the alert.
     pub labels: Labels,
-    /// The new state. None: a pending alert ended without firing.
+    /// The new state. `None` if a pending alert ended without firing.
     pub phase: Option<AlertPhase>,
     /// The value of the series when it was last in the result.
     pub value: f64,

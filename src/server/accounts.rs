@@ -21,7 +21,7 @@ pub enum FirstAccount {
     Exists,
     /// The account that the environment describes was created.
     Made {
-        /// Its address.
+        /// The address.
         email: String,
         /// The slug of the organisation it owns.
         org: String,
@@ -88,7 +88,7 @@ impl Server {
     }
 
     /// Returns the account of the demo. In a new folder it is created with a random password that
-    /// no one knows.
+    /// is discarded.
     ///
     /// # Errors
     /// [`AccountError`].

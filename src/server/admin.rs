@@ -59,7 +59,7 @@ const CONNECTIONS_MAX: usize = 8;
 /// How long a request may take to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client waits for the server to close the connection. Servers of earlier versions do
-/// not.
+/// not close it.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The greatest length of a socket's path that every system supports.
 const PATH_BYTES_MAX: usize = 100;
@@ -143,7 +143,7 @@ pub enum AdminError {
         dir: PathBuf,
     },
     /// The connection broke.
-    #[error("cannot talk to the running server over {}", path.display())]
+    #[error("cannot communicate with the running server over {}", path.display())]
     Connection {
         /// The socket.
         path: PathBuf,
@@ -211,7 +211,7 @@ impl AdminClient {
         if stream.shutdown(std::net::Shutdown::Write).is_ok()
             && stream.set_read_timeout(Some(END_TIMEOUT)).is_ok()
         {
-            // Either the end or a timeout. Nothing more arrives.
+            // The read returned the end of the stream or a timeout. No more bytes arrive.
             let _ = self.stream.read(&mut [0]);
         }
     }
@@ -402,7 +402,7 @@ fn accept(
             serve_connection(&stream, &context);
             drop(guard);
         });
-        // Without a thread the connection is closed here.
+        // If no thread can be started, the connection is closed here.
         threads.extend(spawned.ok());
     }
     for thread in threads {

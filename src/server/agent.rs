@@ -265,7 +265,7 @@ fn number_of(name: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Returns lanes with the usual ingest threads. The others run nothing in an agent.
+/// Returns lanes with the usual ingest threads. An agent uses no other lanes.
 fn agent_lanes(settings: &Settings) -> LanesOptions {
     let lanes = lanes_options(settings);
     let idle = |lane: LaneOptions| LaneOptions { threads: 1, threads_per_org: 1, ..lane };

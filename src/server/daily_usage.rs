@@ -20,7 +20,7 @@ pub(super) fn resume(identity: &Identity, tsdb: &Tsdb, now: Timestamp) -> Result
 pub(super) struct DailyUsageRecorder(BTreeMap<OrgId, (i64, u64)>);
 
 impl DailyUsageRecorder {
-    /// Records the counts that grew since the last call. Costs nothing on disk if none did.
+    /// Records the counts that grew since the last call. Does not write if no count has changed.
     pub(super) fn record(
         &mut self,
         identity: &Identity,

@@ -25,7 +25,7 @@ const FILES_MAX: usize = 500;
 const TOTAL_BYTES_MAX: usize = 64 << 20;
 /// Maximum depth of folders below the one that is named.
 const DEPTH_MAX: usize = 8;
-/// Maximum number of entries of all folders, whatever they are.
+/// Maximum number of entries of all folders, of any kind.
 const ENTRIES_MAX: usize = 10_000;
 
 /// The reason why a file or folder is not used.
@@ -104,7 +104,7 @@ pub fn read_dashboard(from: impl Read) -> Result<DashboardDocument, FileProblem>
     Ok(document)
 }
 
-/// What changes with the content of a file.
+/// The properties that change with the content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     file: (u64, u64),

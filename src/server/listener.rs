@@ -1,5 +1,5 @@
 //! The listener, bound before the store is opened, so that clients see the progress of the start
-//! and that the process runs. Signals are handled from here on, too.
+//! and that the process runs. It also begins to handle signals.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -338,8 +338,8 @@ impl StopSignals {
         StopSignals(signals.collect())
     }
 
-    /// Waits for a signal. Waits for ever if none can be handled, so that this does not stop the
-    /// server.
+    /// Waits for a signal. Waits for ever if none can be handled, so that the failure does not stop
+    /// the server.
     async fn next(&mut self) {
         let any = |cx: &mut Context<'_>| match self.0.iter_mut().any(|one| one.poll_recv(cx).is_ready()) {
             true => Poll::Ready(()),

@@ -77,7 +77,7 @@ pub(super) fn unlock(
             Ok(Unlocked::Fits(key))
         }
         KeyBinding::Other if may_replace => Ok(Unlocked::New(folder.replace_master_key(now, rng)?)),
-        // The operator provided this key: it is the new one.
+        // The operator provided this key, which becomes the master key.
         KeyBinding::Other if settings.new_master_key => Ok(Unlocked::New(key)),
         KeyBinding::Other => Err(ServerError::MasterKey(format!(
             "{source_name} is not the master key that the accounts in this folder were sealed with: put the right one back \

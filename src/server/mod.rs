@@ -137,7 +137,7 @@ impl Server {
             rules.iter().for_each(|rules| rules.stop());
         });
         drop((forwarders, rules));
-        // After the rules, which send alerts to it.
+        // The notifier stops after the rules, which send alerts to it.
         notify.iter().for_each(|notify| notify.close());
         drop(notify);
         drop(scraping);

@@ -134,7 +134,7 @@ impl Moves {
         self.unpin_ended(&rows);
     }
 
-    /// Lets the log remove what only moves needed that have ended.
+    /// Releases the log records that only ended moves needed.
     fn unpin_ended(&self, rows: &BTreeMap<OrgId, MoveRow>) {
         for pin in self.tsdb.pins() {
             let org = u32::try_from(pin.consumer.number).map(OrgId);
@@ -216,7 +216,7 @@ impl Moves {
                 Err(MoveStop::Failed(reason)) => warn(reason),
                 Err(MoveStop::Stopping | MoveStop::Removed) => {}
             }
-            // The log is sent on whatever prevents the way back.
+            // The log is still sent if the move back cannot continue.
             let is_left = matches!(ended, Ok(()) | Err(MoveStop::Failed(_)));
             {
                 let mut state = shared.lock().ignore_poison();

@@ -84,7 +84,7 @@ impl Server {
         }
         drop(reporter);
         let panic_monitor = PanicMonitor::watch(&tsdb, &counters);
-        // Last, so that a refused start changes nothing.
+        // This step is last, so that a refused start changes nothing.
         let unclean_stops = folder.unclean_stops().inspect(|count| {
             counters.unclean_stops.store(*count, Ordering::Relaxed);
         });

@@ -30,7 +30,7 @@ pub struct BackfillRequest {
     pub continues: bool,
 }
 
-/// What a request wrote.
+/// The samples that a request wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackfillPart {
     /// Samples that are stored, including those that were stored before.

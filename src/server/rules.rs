@@ -232,7 +232,7 @@ impl RuleFiles {
             Ok(removed) => removed,
             Err(error) => return tracing::warn!("the groups of rule files cannot be stored: {error}"),
         };
-        // The engine itself ends what was removed since.
+        // The engine itself ends the series of rules that were removed since.
         if std::mem::replace(&mut self.are_loaded, true) {
             return;
         }

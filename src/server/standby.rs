@@ -382,7 +382,7 @@ impl Server {
         Ok(())
     }
 
-    /// Serves streams if the settings say so. Returns the requests of followers.
+    /// Serves streams if the settings enable it. Returns the requests of followers.
     pub(super) fn start_primary(
         &mut self,
         admin: &Arc<AdminContext>,

@@ -112,7 +112,7 @@ impl OpenStore {
         rule_backfill::run(org, tsdb, rule_settings, request, clock.now())
     }
 
-    /// Seals everything.
+    /// Seals all samples.
     ///
     /// # Errors
     /// The reason as text.
@@ -152,8 +152,8 @@ impl OpenStore {
     }
 }
 
-/// The accounts of a stopped server, opened for one command. The samples stay closed, whatever
-/// their log contains.
+/// The accounts of a stopped server, opened for one command. The samples stay closed, so the
+/// content of their log does not matter.
 pub struct OpenAccounts {
     folder: Arc<DataFolder>,
     control: Arc<Control>,

@@ -129,7 +129,7 @@ fn list(root: &Path, below: &Path, paths: &mut Vec<PathBuf>) -> Result<(), BaseE
     Ok(())
 }
 
-/// What a follower finds in its folder.
+/// The state of a follower's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
     /// A base is needed.

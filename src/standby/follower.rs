@@ -99,7 +99,7 @@ pub struct FollowerStatus {
     pub records_behind: u64,
     /// The number of account changes that the follower lacked then.
     pub changes_behind: u64,
-    /// The time since the follower last lacked nothing.
+    /// The time since the follower last had all records and changes.
     pub lag: Duration,
 }
 
@@ -148,7 +148,7 @@ struct Progress {
     state: FollowerState,
     log_end: u64,
     accounts_end: u64,
-    /// Started when the follower last lacked nothing.
+    /// The time since the follower last had all records and changes.
     current: Option<Stopwatch>,
 }
 

@@ -47,7 +47,7 @@ pub enum Frame {
     RowsEnd(u64, u32),
     /// A file of a base follows.
     File {
-        /// Its length.
+        /// The length.
         bytes: u64,
         /// The path in the folder.
         path: String,

@@ -109,13 +109,13 @@ impl PrimaryState {
 /// The position that a follower reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRequest {
-    /// Its store.
+    /// The store.
     pub store: StoreId,
-    /// Its epoch.
+    /// The epoch.
     pub epoch: u64,
     /// The last record of its log.
     pub log: u64,
-    /// The check of its log up to that record.
+    /// The checksum of the follower's log up to that record.
     pub check: u32,
     /// The account position.
     pub accounts: u64,
@@ -127,7 +127,7 @@ pub struct StreamRequest {
     pub all_rows: bool,
 }
 
-/// What a follower has made durable.
+/// The positions up to which a follower has made its copies durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
     /// The link of the stream.
@@ -239,7 +239,7 @@ impl Primary {
         self.gate.note_progress();
     }
 
-    /// Ends the stream that lives.
+    /// Ends the current stream.
     fn end_stream(&self, state: &mut PrimaryState) {
         state.link = 0;
         self.gate.set_connected(false);
@@ -260,7 +260,7 @@ impl Primary {
         let _alone = self.linking.lock().ignore_poison();
         let row = control.standby().map_err(|e| failed(&e))?;
         if row.link != link_at_first {
-            // The client may have given the request up. The newer one may know its link already.
+            // The client may have given the request up. The newer stream may have its link already.
             return Err(Refused::Failed("another handshake was faster".to_owned()));
         }
         if request.epoch > row.epoch {
@@ -408,7 +408,8 @@ impl Primary {
         Ok(epoch)
     }
 
-    /// Fences this server if `epoch` is higher than its own. Returns the epoch that it knows.
+    /// Fences this server if `epoch` is higher than its own. Returns the epoch that this server
+    /// knows.
     ///
     /// Closes the gate first. When this returns, the store has durably ceased to be the primary.
     ///
@@ -468,7 +469,7 @@ impl Primary {
         if row.role != StandbyRole::Primary {
             return Err(BaseError::Source("this server is fenced".to_owned()));
         }
-        // Before anything is staged, so that the log after the base stays.
+        // The hold begins before the base is staged, so that the log after the base stays.
         let hold = tsdb.last_stored_record().max(1);
         let keep = |base_hold: Option<u64>| {
             let mut state = self.state();
@@ -536,8 +537,8 @@ impl Primary {
         }
     }
 
-    /// Makes the follower with the base `link`, whose log is kept from `hold` on, the only one. The
-    /// acknowledgements of another one no longer count.
+    /// Makes the follower with the base `link` the only follower. The log is kept for it from
+    /// `hold` on. The acknowledgements of another one no longer count.
     fn replace_follower(&self, link: u64, hold: u64) -> Result<(), BaseError> {
         let _alone = self.linking.lock().ignore_poison();
         let linked = self.options.control.change_standby(move |row| {
@@ -723,7 +724,7 @@ impl Stream {
                     self.accounts = change.seq;
                     Frame::Change(change).encode(out);
                 }
-                // There may be more.
+                // More changes may follow.
                 return Ok(());
             }
             KnownChanges::Changes(_) => {}

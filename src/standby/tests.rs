@@ -118,7 +118,7 @@ impl Store {
         })
     }
 
-    /// Returns what this follower says in a handshake.
+    /// Returns this follower's handshake.
     fn request(&self) -> StreamRequest {
         let row = self.control.standby().expect("read");
         let log = self.tsdb.last_stored_record();
@@ -256,7 +256,7 @@ fn catch_up(primary: &Store, store: &Store, link: &Arc<Direct>) {
     let copying = follower(store);
     let (thread, used) = (Arc::clone(&copying), Arc::clone(link));
     let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
-    // A handshake stores another link even if the follower lacks nothing.
+    // A handshake stores another link even if the follower has all records and changes.
     until(|| {
         let has_log = store.tsdb.last_stored_record() == primary.tsdb.last_stored_record();
         let row = store.control.standby().expect("read");
@@ -359,7 +359,7 @@ fn a_follower_that_is_killed_at_any_record_has_what_the_primary_has() {
                 second.tsdb.seal_if_due(NOW.plus_ms(clock.get())).expect("sealed");
                 assert_eq!(second.samples(), primary.samples(), "seed {seed}, after its own seal");
             }
-            // Without a clean stop: the next start replays its log.
+            // The process ends without a clean stop, so the next start replays its log.
             drop(second);
             second = Store::open(&b);
             assert_eq!(second.samples(), primary.samples(), "seed {seed}, after a restart");
@@ -395,7 +395,7 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
     });
     until(|| !hub.status().connected);
     assert_eq!(primary.append(1, 60_000, 3.0), Err(AppendError::Standby(StandbyRefusal::Missing)));
-    // It heals: the same sample is answered only once the follower has it.
+    // After the fault ends, the same sample is answered only once the follower has it.
     link.is_cut.store(false, Ordering::SeqCst);
     until(|| primary.append(1, 60_000, 3.0).is_ok());
     assert_eq!(second.samples(), primary.samples());
@@ -538,7 +538,7 @@ fn after_a_restart_an_earlier_change_counts_only_once_the_follower_has_it() {
     assert!(!hub.has_accounts_up_to(hub.last_account_change()), "the follower may lack it");
     let link = direct(&hub);
     catch_up(&primary, &second, &link);
-    // Its last acknowledgement may have been cut off; the next handshake repeats it.
+    // The follower's last acknowledgement may have been cut off; the next handshake repeats it.
     let _stream = begin(&hub, &second.request()).expect("begun");
     assert!(hub.has_accounts_up_to(hub.last_account_change()));
     assert_eq!(second.control.scan::<Account>(&()).expect("read"), [(1, Account(2))]);
@@ -595,7 +595,7 @@ fn of_two_overlapping_handshakes_the_one_that_the_follower_heard_of_remains() {
     let mut links = outcomes.iter().flatten().map(|(_, link)| *link);
     let stored = primary.control.standby().expect("read").link;
     assert!(links.any(|link| link == stored), "the stored link was sent");
-    // It acknowledges: from now on only this link is known.
+    // The new follower acknowledges, so from now on only its link is known.
     let current = Acknowledgement { link: stored, epoch: 1, log: request.log, accounts: 0 };
     hub.acknowledge(current).expect("counts");
     assert_eq!(begin(&hub, &request).err().expect("refused").code().0, "standby_unknown");

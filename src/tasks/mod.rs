@@ -45,7 +45,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Sleeps for `period`, or until the task is stopped. Returns whether it is stopped.
+    /// Sleeps for `period`, or until the task is stopped. Returns whether the task is stopped.
     fn wait(&self, period: Duration) -> bool {
         let stopped = self.stopped.lock().ignore_poison();
         let waited = self.changed.wait_timeout_while(stopped, period, |stopped| !*stopped);

@@ -16,7 +16,7 @@ pub enum Disk {
     /// The real one.
     #[default]
     Real,
-    /// With the injected faults of a test.
+    /// The disk with the injected faults of a test.
     Faulty(Arc<Faults>),
 }
 
@@ -34,7 +34,7 @@ pub struct Faults {
     pub free_inodes: AtomicU64,
     /// The size of all log files; 0 for the real sizes. Records must fit.
     pub log_file_bytes: AtomicU32,
-    /// Allocate log files instead of filling them with zeros, whatever the size of the groups.
+    /// Allocate log files instead of filling them with zeros, for any size of the groups.
     pub allocate_log_files: AtomicBool,
     /// The number of seal steps before a seal stops as if the process had ended; negative:
     /// unlimited.
@@ -250,7 +250,7 @@ pub(super) fn remove_dir_all(dir: &Path) -> Result<(), DiskError> {
     ops::remove_dir_all(dir).map_err(DiskError::at("remove", dir))
 }
 
-/// Unlinks a file if it exists. Returns whether it existed. The caller syncs the directory.
+/// Unlinks a file if it exists. Returns whether the file existed. The caller syncs the directory.
 pub(super) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
     match remove_file(path) {
         Ok(()) => Ok(true),
@@ -295,7 +295,7 @@ pub(super) fn read_on(
     file.take(bytes).read_to_end(out).map_err(DiskError::at("read", path))
 }
 
-/// Returns the names in a directory, sorted. At most a million, to bound the memory.
+/// Returns the names in a directory, sorted. The number is at most a million, to bound the memory.
 pub(super) fn names(dir: &Path) -> Result<Vec<String>, DiskError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(DiskError::at("list", dir))?.take(1_000_000) {

@@ -69,14 +69,14 @@ pub enum AppendError {
 /// The reason why copied records were not stored, or records could not be read for a follower.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The record does not follow the last one, or does not fit the log file. Nothing of it was
-    /// stored.
+    /// The record does not follow the last one, or does not fit the log file. No part of the batch
+    /// was stored.
     #[error("the log of the primary does not continue this log: {0}")]
     Diverged(String),
     /// The record is of an unknown kind, or its body is damaged.
     #[error("copied record {seq} is invalid: {what}")]
     Invalid {
-        /// Its number.
+        /// The number of the record.
         seq: u64,
         /// The problem.
         what: String,
@@ -86,7 +86,7 @@ pub enum CopyError {
     Trimmed {
         /// The first record that is left.
         first: u64,
-        /// The wanted one.
+        /// The wanted record.
         wanted: u64,
     },
     /// A file of the log is damaged.
@@ -165,7 +165,7 @@ pub enum OpenError {
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A file belongs to another store or a newer version. It is not changed.
+    /// A file belongs to another store or a newer version. The file is not changed.
     #[error("{}: {what}", path.display())]
     Foreign {
         /// The file.
@@ -240,7 +240,7 @@ pub enum TailError {
     /// Records were trimmed before they were read.
     #[error("log records {lost_from} to {lost_to} were removed before they were read")]
     Trimmed {
-        /// The first removed record, inclusive: the wanted one.
+        /// The first removed record, inclusive, which is the wanted record.
         lost_from: u64,
         /// The last removed record, inclusive. The next one can be read.
         lost_to: u64,
@@ -345,7 +345,7 @@ pub enum ManifestError {
         seq: u64,
     },
     /// The sealed time or its record would decrease.
-    #[error("organisation {org} is sealed to {have:?}, which must not fall to {asked:?}")]
+    #[error("organisation {org} is sealed up to {have:?}; this end must not move back to {asked:?}")]
     Falls {
         /// The organisation.
         org: OrgId,

@@ -5,14 +5,14 @@ use std::sync::Arc;
 /// The phase of opening a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Reading the registries of series. Counted in bytes.
+    /// Reading the registries of series. Progress is counted in bytes.
     #[default]
     Names,
-    /// Opening the segments. Counted in segments.
+    /// Opening the segments. Progress is counted in segments.
     Segments,
-    /// Loading the newest checkpoint. Counted in rows.
+    /// Loading the newest checkpoint. Progress is counted in rows.
     Checkpoint,
-    /// Replaying the log after the checkpoint. Counted in bytes.
+    /// Replaying the log after the checkpoint. Progress is counted in bytes.
     Log,
 }
 

@@ -38,8 +38,8 @@ pub enum Durability {
     #[default]
     Synced,
     /// After its bytes are written. They are synced within this time (`Durability: buffered`). A
-    /// killed process loses nothing, and a power cut loses at most what was acknowledged within
-    /// this time.
+    /// killed process loses nothing, and a power cut loses at most the samples that were
+    /// acknowledged within this time.
     Interval(Duration),
 }
 

@@ -108,7 +108,7 @@ impl AppendReport {
 /// The items of a listing in order, and whether the limit cut it off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing<T> {
-    /// At most as many as requested.
+    /// At most the requested number.
     pub items: Vec<T>,
     /// Whether there are more items.
     pub truncated: bool,
@@ -164,7 +164,7 @@ pub struct Cardinality {
     pub series: u64,
     /// The number of distinct pairs of label name and value.
     pub label_pairs: u64,
-    /// The time of the oldest sample. None if there is none, or if the scope hides anything.
+    /// The time of the oldest sample. `None` if there is none, or if the scope hides anything.
     pub oldest: Option<Timestamp>,
     /// The time of the newest sample, under the same conditions.
     pub newest: Option<Timestamp>,
@@ -190,7 +190,7 @@ pub struct MetricFilter<'a> {
     /// Only names after this one, which is the last one of the previous page.
     pub after: Option<&'a str>,
     /// Sealed samples count only from this time on; samples in the head count throughout the range.
-    /// None: sealed samples count throughout the range as well.
+    /// `None` if sealed samples count throughout the range as well.
     pub sealed_from: Option<Timestamp>,
 }
 
@@ -313,7 +313,7 @@ pub enum Writes {
 /// A record of the log as it is copied to a follower (docs/standby.md).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Its number.
+    /// The number.
     pub seq: u64,
     /// The organisation; 0 in marks and switches.
     pub org: OrgId,
@@ -323,7 +323,7 @@ pub struct LogRecord {
     pub version: u8,
     /// In a switch, the length of the next file in bytes; else 0.
     pub next_file_bytes: u32,
-    /// Its body.
+    /// The body.
     pub body: Vec<u8>,
 }
 

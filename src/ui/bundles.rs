@@ -1,12 +1,12 @@
-//! Which modules are served together, as a table for the build script and the tests.
+//! The modules that are served together, as a table for the build script and the tests.
 
 use super::bundle::Chunks;
 
 /// The first module of each bundle, and its other files.
 ///
-/// The cabinet's `app.js` has what every page needs. A module that several files need is in the
-/// first of them, which is loaded with the others. So files whose modules are shared by many others
-/// come first.
+/// The cabinet's `app.js` has the modules that every page needs. A module that several files need
+/// is in the first of them, which is loaded with the others. So files whose modules are shared by
+/// many others come first.
 pub(crate) const BUNDLES: &[(&str, &Chunks<'_>)] = &[
     ("app.js", &Chunks { files: CABINET, complete: false }),
     ("docs.js", &Chunks { files: &[], complete: true }),

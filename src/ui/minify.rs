@@ -21,8 +21,8 @@ pub(crate) fn module(source: &str) -> Result<String, usize> {
     Ok(joined(needed.into_iter().map(|token| (token, token.text))))
 }
 
-/// Leaves out commas and semicolons that close a list or a block. A comma of a hole of an array
-/// stays, and so does a semicolon that may be a statement by itself: the body of a loop.
+/// Leaves out commas and semicolons that close a list or a block. A comma for a missing array
+/// element stays, and so does a semicolon that may be an empty loop body.
 fn needed<'a>(tokens: &'a [Token<'a>]) -> Vec<&'a Token<'a>> {
     // Whether each open parenthesis has the condition of a statement.
     let mut conditions: Vec<bool> = Vec::new();
@@ -50,7 +50,7 @@ fn needed<'a>(tokens: &'a [Token<'a>]) -> Vec<&'a Token<'a>> {
     found
 }
 
-/// Returns the text of a module of these tokens, each written as the text beside it.
+/// Returns the text of a module that consists of these tokens, each with its text.
 pub(crate) fn joined<'a>(tokens: impl Iterator<Item = (&'a Token<'a>, &'a str)>) -> String {
     let mut out = String::new();
     for (token, text) in tokens {

@@ -32,10 +32,10 @@
 //! /embed.d.ts
 //! ```
 //!
-//! What the binary serves, except pages, has a second path below `/assets/<hash>`, where the hash
-//! covers all files of the binary. Pages refer to these paths, so browsers never revalidate them,
-//! and a new binary changes all of them at once. A module is served in its bundle alone
-//! ([`BUNDLES`]): `/app.js` and the files beside it for the cabinet; `/embed.js`,
+//! Each file that the binary serves, except pages, has a second path below `/assets/<hash>`, where
+//! the hash covers all files of the binary. Pages refer to these paths, so browsers never
+//! revalidate them, and a new binary changes all of them at once. A module is served in its bundle
+//! alone ([`BUNDLES`]): `/app.js` and the files beside it for the cabinet; `/embed.js`,
 //! `/embed-alerts.js` and `/embed-dashboard.js` for pages of other origins.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
@@ -149,7 +149,7 @@ struct Embedded {
     paths: &'static [&'static str],
     kind: AssetKind,
     any_origin: bool,
-    /// What is served; empty for a module, which is served in a bundle.
+    /// The served bytes; empty for a module, which is served in a bundle.
     bytes: &'static [u8],
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn short(number: usize) -> String {
     name
 }
 
-/// What a word is in its statement.
+/// The role of a word in its statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WordRole {
     /// A keyword, or a name of a variable.
@@ -137,7 +137,7 @@ enum WordRole {
     Property,
 }
 
-/// What an opening bracket begins.
+/// The construct that an opening bracket begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bracket {
     /// Statements.
@@ -154,7 +154,7 @@ struct Module<'a> {
     tokens: &'a [Token<'a>],
     /// The innermost bracket around each token: its position and its kind.
     around: Vec<Option<(usize, Bracket)>>,
-    /// Where the bracket of each opening token closes.
+    /// The index of the closing bracket of each opening token.
     closes: BTreeMap<usize, usize>,
 }
 

@@ -15,7 +15,7 @@ use super::{ProgressCallback, UpkeepProgress};
 pub struct BackupReport {
     /// The number of its files.
     pub files: u64,
-    /// Their size in bytes.
+    /// The size of the files in bytes.
     pub bytes: u64,
 }
 

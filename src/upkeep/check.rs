@@ -24,7 +24,7 @@ pub struct CheckOptions {
     pub scratch: PathBuf,
 }
 
-/// A part of the folder, and a summary of what was read from it.
+/// A part of the folder, and a summary of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FolderPart {
     /// The part, such as "accounts", "log" or "segments".
@@ -157,7 +157,8 @@ fn read_manifest(dir: &Path, findings: &mut Vec<Finding>) -> Result<Option<Manif
 fn check_markers(dir: &Path, control: &OfflineControl, users_table: u8, findings: &mut Vec<Finding>) {
     let users = control.count(users_table);
     if users == 0 && dir.join("INITIALISED").exists() {
-        let what = "it says that this store had users, but none are left: restore the accounts from a backup";
+        let what =
+            "it states that this store had users, but none are left: restore the accounts from a backup";
         findings.push(Finding::new(Weight::Loss, "INITIALISED", what));
     }
 }

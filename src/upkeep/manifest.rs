@@ -64,11 +64,11 @@ pub enum ManifestError {
         what: String,
     },
     /// A newer promlet made the backup.
-    #[error("{} has format {found}, this program reads {FORMAT}: use the newer program", path.display())]
+    #[error("{} has format {found}, but this program reads {FORMAT}: use the newer program", path.display())]
     Newer {
         /// The manifest.
         path: PathBuf,
-        /// Its format.
+        /// The format.
         found: u32,
     },
 }

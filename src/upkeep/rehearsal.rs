@@ -3,7 +3,7 @@
 //!
 //! A check calls the functions of the server instead of applying rules of its own, so the two
 //! cannot disagree. Markers, journal, exports and the database are small. They are copied because
-//! sled writes to every database that it opens, and because a start repairs what it can.
+//! sled writes to every database that it opens, and because a start repairs some kinds of damage.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ const FOLDERS: [&str; 3] = ["control", "journal", "exports"];
 pub(super) struct Rehearsal {
     /// The reason why the server would refuse to start, with the responsible file.
     refused: Option<(&'static str, String)>,
-    /// The notes that the start would log, about repairs too.
+    /// The messages that the start would log, including those about repairs.
     notes: Vec<String>,
     /// The reason why the start would rebuild the database.
     rebuilt: Option<String>,

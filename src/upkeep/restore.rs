@@ -12,7 +12,7 @@ use super::{ProgressCallback, UpkeepProgress};
 pub struct RestoreReport {
     /// The number of copied files.
     pub files: u64,
-    /// Their size in bytes.
+    /// The size of the files in bytes.
     pub bytes: u64,
     /// The time of the backup, RFC 3339.
     pub made_at: String,
@@ -30,7 +30,7 @@ pub enum RestoreError {
     /// The file system refused an operation.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// Files of the backup are damaged or missing. Nothing was written.
+    /// Files of the backup are damaged or missing. No file was written.
     #[error("the backup is damaged; nothing was restored:{}", list(what))]
     Damaged {
         /// Each damaged file with its damage.

@@ -136,7 +136,7 @@ impl Admitted {
             TargetError::Timeout(_) if timeout < TELLING_TIMEOUT => Outcome::Unknown,
             TargetError::Timeout(_) => Outcome::TimedOut,
             TargetError::InvalidRequest(_) | TargetError::Refused { .. } => Outcome::Unknown,
-            // It does not offer this.
+            // The server does not offer this request.
             TargetError::Failed { status: 501, .. } => Outcome::Unknown,
             _ => Outcome::Failed,
         };

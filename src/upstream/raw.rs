@@ -57,7 +57,7 @@ impl Upstream {
         let answer = read_body(response, limits).await;
         settle(&mut admitted, answer.as_ref().err());
         answer.map(|raw| {
-            // As `read_body` charges it.
+            // The memory is charged as in `read_body`.
             let bytes = 2 * raw.body.len() as u64;
             UpstreamAnswer { bytes, ..UpstreamAnswer::of(AnswerData::Raw(raw)) }
         })

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::model::{Steps, TimeRange, Timestamp};
 use crate::outbound::Bytes;
 
-/// What is read. Texts already contain the matchers of the scope.
+/// A read of a server. Texts already contain the matchers of the scope.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UpstreamRead {
     /// The result of an expression.
@@ -30,22 +30,22 @@ pub enum UpstreamRead {
     },
     /// The names of labels.
     LabelNames {
-        /// As for series.
+        /// The selectors, as of `Series`.
         selectors: Vec<String>,
-        /// As for series.
+        /// The time range.
         range: TimeRange,
-        /// As for series.
+        /// The most items, inclusive.
         limit: usize,
     },
     /// The values of a label.
     LabelValues {
         /// The label.
         name: String,
-        /// As for series.
+        /// The selectors, as of `Series`.
         selectors: Vec<String>,
-        /// As for series.
+        /// The time range.
         range: TimeRange,
-        /// As for series.
+        /// The most items, inclusive.
         limit: usize,
     },
     /// The types and help texts of metrics.

@@ -25,7 +25,7 @@ impl ForcedMatchers {
         all.extend(scope.matchers.iter().cloned());
         for list in &scope.names {
             if list.is_empty() {
-                // No name passes. Two names at once match nothing on every server.
+                // No name passes. No server has a series with two names.
                 all.extend(["a", "b"].map(|name| Matcher::equal(METRIC_NAME, name)));
                 continue;
             }

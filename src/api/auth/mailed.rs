@@ -25,7 +25,7 @@ pub(super) struct MailRequest {
     pub(super) email: Email,
     /// The value of `ms_ml`, which binds the link to the browser.
     pub(super) browser: String,
-    /// What may be mailed to the address. The response does not reveal it.
+    /// The decision whether a mail may go to the address. The response does not reveal it.
     pub(super) admitted: MailAdmission,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum MailAdmission {
 }
 
 impl MailRequest {
-    /// Returns 202, whatever the result, with the cookie `ms_ml`.
+    /// Returns 202 for every result, with the cookie `ms_ml`.
     pub(super) fn accepted(&self, deps: &AuthDeps, ttl: Duration) -> Response {
         let mut response = accepted(ttl);
         let cookie = deps.cookies.magic_link(&self.browser, ttl);
@@ -110,7 +110,7 @@ impl AuthDeps {
         admits
     }
 
-    /// Mails a link if the limits admit it.
+    /// Mails a link if the limits allow the mail.
     pub(super) fn send_link(&self, kind: MailKind, link: &LinkMail, admitted: MailAdmission, now: Timestamp) {
         if !self.admits(kind, admitted) {
             return;

@@ -190,12 +190,12 @@ pub(super) async fn callback(
         }
         Err(refused) => refused.into_response(),
     };
-    // The state cookie is removed whatever the result, because the provider has seen its code.
+    // The state cookie is removed for every result, because the provider has seen its code.
     Ok(deps.without_ticket(answer))
 }
 
 /// Serves GET /auth/oauth/{provider}/callback (docs/specification.md C2) for browsers: always
-/// redirects to a page. `HEAD` uses nothing up.
+/// redirects to a page. A `HEAD` request does not use up the state.
 pub(super) async fn callback_page(
     State(deps): State<AuthDeps>,
     caller: AnyCaller,

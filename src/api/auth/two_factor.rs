@@ -76,7 +76,8 @@ pub(super) async fn verify(
     match deps.change(Lane::Account, attempt).await? {
         Ok(login) => Ok(deps.logged_in(StatusCode::OK, &login)),
         Err(refused) => {
-            // Repeated wrong codes mean that the first factor is known: alert the owner.
+            // Repeated wrong codes mean that another person knows the first factor, so the owner
+            // gets a mail.
             if let CodeError::Invalid { alarm: Some(owner), .. } = &refused {
                 deps.notice(owner.as_str(), MailKind::TwofaFailures, now);
             }

@@ -142,7 +142,7 @@ impl StandingCaller {
     /// Returns the party that the response counts for.
     ///
     /// # Errors
-    /// Those of the credential. A caller that has entered an organisation has one.
+    /// Those of the credential. A caller that has entered an organisation has a payer.
     pub(in crate::api) fn payer(&self) -> ApiResult<Payer> {
         self.caller.0.credential()?;
         self.caller
@@ -168,9 +168,9 @@ impl StandingCaller {
         })
     }
 
-    /// Checks that the credential still grants what it granted when the request arrived. Only
-    /// touches memory. Does not renew a session. Any change of an API key ends the responses of the
-    /// key and of its tokens; the next request is checked by the new settings.
+    /// Checks that the credential still has the permissions that it had when the request arrived.
+    /// Does not access the disk. Does not renew a session. Any change of an API key ends the
+    /// responses of the key and of its tokens; the next request is checked by the new settings.
     ///
     /// # Errors
     /// 401 `session_invalid`, `token_expired`, `token_invalid`, `public_link_invalid` and
@@ -219,7 +219,7 @@ impl PrometheusCaller {
         self.0.enter(slug, endpoint)
     }
 
-    /// Enters the organisation `slug` for what every token grants.
+    /// Enters the organisation `slug` for an endpoint that every token grants.
     ///
     /// # Errors
     /// As [`PrometheusCaller::enter`], without `embed_restricted`.
@@ -420,8 +420,8 @@ impl RequestIdentity {
     }
 
     /// Charges a request with an API key that this endpoint does not accept to its address. The
-    /// key's own buckets are for what keys may do. Without any charge, a key would be a way around
-    /// the limit of anonymous requests.
+    /// key's own buckets count only requests that keys may make. Without any charge, a key would be
+    /// a way around the limit of anonymous requests.
     fn charge_misplaced_key(&self) -> ApiResult<()> {
         match &self.credential {
             Ok(Credential::Key(_)) => {
@@ -431,7 +431,8 @@ impl RequestIdentity {
         }
     }
 
-    /// Records the charge that the response headers report. The first charge of a request wins.
+    /// Records the charge that the response headers report. Only the first charge of a request is
+    /// recorded.
     pub(super) fn record_charge(&self, charge: Charge) {
         let _ = self.charge.set(charge);
     }

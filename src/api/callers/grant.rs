@@ -1,5 +1,5 @@
-//! The restrictions of an embed token, apart from the series of its scope: the only check of what a
-//! token grants.
+//! The restrictions of an embed token, apart from the series of its scope: the only check of a
+//! token's permissions.
 //!
 //! Every read asks [`Grant::require`] for each [`Permission`] that it needs: for its endpoint when
 //! the caller enters the organisation, for its steps before it waits for a lane, and for its
@@ -14,7 +14,7 @@ use crate::model::{Steps, TimeRange, Timestamp};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::{self, Query};
 
-/// What the caller of a read may do, apart from the series. `Default` restricts nothing.
+/// The permissions of a reading caller, apart from the series. `Default` restricts nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Grant {
     /// The verified token; `None` for sessions and API keys.
@@ -28,13 +28,13 @@ pub struct Grant {
 /// Something that a token may withhold.
 #[derive(Clone, Copy)]
 pub(in crate::api) enum Permission<'a> {
-    /// To use an endpoint.
+    /// Permission to use an endpoint.
     Endpoint(Endpoint),
-    /// To see the dashboard with this uid.
+    /// Permission to see the dashboard with this uid.
     Dashboard(&'a str),
-    /// To query a metric by its name.
+    /// Permission to query a metric by its name.
     Metric(&'a str),
-    /// To evaluate or format an expression.
+    /// Permission to evaluate or format an expression.
     Expression {
         /// The expression.
         expr: &'a Expr,
@@ -42,19 +42,19 @@ pub(in crate::api) enum Permission<'a> {
         /// not parse. Such an expression grants nothing.
         canonical: &'a dyn Fn(&str) -> Option<String>,
     },
-    /// To read names, number or exemplars of the series behind a result. A token that lists
-    /// expressions grants their results, but not the names, the number or the exemplars of the
-    /// series that they read.
+    /// Permission to read names, number or exemplars of the series behind a result. A token that
+    /// lists expressions grants their results, but not the names, the number or the exemplars of
+    /// the series that they read.
     SeriesOfResults,
-    /// To evaluate an expression at these steps.
+    /// Permission to evaluate an expression at these steps.
     Steps(&'a Steps),
-    /// To list exemplars over a time range.
+    /// Permission to list exemplars over a time range.
     Range(TimeRange),
     /// To replace the lookback of the server by this one, in milliseconds. An instant selector
     /// reads that much time.
     Lookback(i64),
-    /// To read the windows of a query. They may be longer than `start` to `end`: `x[30d]` at one
-    /// time reads thirty days, and `x[1d:1s]` has a range and a step of its own.
+    /// Permission to read the windows of a query. They may be longer than `start` to `end`:
+    /// `x[30d]` at one time reads thirty days, and `x[1d:1s]` has a range and a step of its own.
     Windows(&'a Query, &'a promql::Options),
 }
 
@@ -77,8 +77,8 @@ impl Grant {
         self.token.as_ref()?.dashboard.as_ref()
     }
 
-    /// Returns what a token may show of alerts; `None` for sessions, which see all of them, and for
-    /// tokens that grant no alerts.
+    /// Returns the alert fields that a token may show; `None` for sessions, which see all of them,
+    /// and for tokens that grant no alerts.
     pub(in crate::api) fn alerts(&self) -> Option<&AlertsPolicy> {
         let token = self.token.as_ref().filter(|token| token.allows(Endpoint::Alerts))?;
         token.alerts.as_ref()
@@ -109,8 +109,9 @@ impl Grant {
         self.min_step_ms
     }
 
-    /// Returns a text that grants of equal restrictions have in common, apart from endpoints. A
-    /// query is allowed, and reports the same, under all of them or none.
+    /// Returns a text that grants of equal restrictions have in common, apart from endpoints. The
+    /// spellings are treated alike: a query is allowed under all of them or none, with the same
+    /// report.
     pub(in crate::api) fn key(&self) -> String {
         let exprs = self.token.as_ref().map_or(&[][..], |token| &token.exprs);
         let lookback_s = self.max_lookback_s();

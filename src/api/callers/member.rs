@@ -10,7 +10,7 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::identity::{Membership, Org, Role, UserId};
 
 /// A member of the organisation in the path, with at least the role that the row of the route
-/// requires. The guard creates it before the handler runs. Cheap to clone.
+/// requires. The guard creates this value before the handler runs. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct MemberCaller {
     session: SessionCaller,
@@ -64,7 +64,7 @@ impl MemberCaller {
     /// check.
     ///
     /// # Errors
-    /// Those of a caller who is not a member or has a lesser role.
+    /// The errors for a caller who is not a member or has a lesser role.
     pub fn recheck(&self) -> ApiResult<()> {
         self.session.membership(self.org().slug.as_str(), self.needed).map(drop)
     }

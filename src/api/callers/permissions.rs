@@ -15,7 +15,8 @@ use crate::model::{Access, OrgId};
 /// The permission of a caller to query one organisation.
 #[derive(Clone, Debug)]
 pub struct QueryAccess {
-    /// What snapshots may see. `scope.min_time` already includes the token's look-back.
+    /// The series and times that snapshots may read. `scope.min_time` already includes the token's
+    /// look-back.
     pub access: Access,
     /// The restrictions on endpoints, expressions, range and step.
     pub grant: Grant,
@@ -104,7 +105,7 @@ pub struct AlertingAccess {
 pub enum Sender {
     /// An API key.
     Key {
-        /// Its id.
+        /// The id.
         id: KeyId,
         /// The name that its creator gave it.
         name: String,
@@ -119,7 +120,7 @@ impl Sender {
     }
 }
 
-/// Checks that an API key may write series of any labels, as rules do, and change what happens to
+/// Checks that an API key may write series of any labels, as rules do, and change the handling of
 /// the alerts of any series.
 ///
 /// # Errors

@@ -65,7 +65,8 @@ struct KnownConnections {
     of_tenant: HashMap<Tenant, usize>,
 }
 
-/// The party that shares the known connections with others, whatever number of credentials it has.
+/// The account or organisation to which a known connection counts. All of its credentials share one
+/// count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Tenant {
     Account(UserId),
@@ -107,7 +108,7 @@ pub(in crate::api) struct ConnectionSlot {
     limiter: Arc<ConnectionLimiter>,
 }
 
-/// What a connection counts for. Dropping it releases the place.
+/// The limits that a connection counts towards. Dropping the value releases its place.
 enum Standing {
     Stranger { _permit: OwnedSemaphorePermit, _address: Option<AddressPlace> },
     Known(KnownPlace),
@@ -324,7 +325,7 @@ impl Drop for KnownPlace {
     }
 }
 
-/// Counts one less. Removes the entry of the last one.
+/// Decrements the count of a key, and removes a count of 0.
 fn release<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(open) = counts.get_mut(key) {
         *open -= 1;
@@ -366,7 +367,7 @@ impl Drop for ProxiedBody {
     }
 }
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionPhase(AtomicU8);
 

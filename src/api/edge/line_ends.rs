@@ -1,4 +1,4 @@
-//! Checks the heads of requests for what a proxy and this server could read differently.
+//! Refuses request heads that a proxy and this server could read differently.
 //!
 //! A head line ends with CR LF. RFC 9112, section 2.2, lets a server accept a bare LF as a line
 //! end, and hyper does. A proxy that does not would see one request where the server sees two, so a

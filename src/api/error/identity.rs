@@ -59,7 +59,7 @@ impl From<CodeError> for ApiError {
     fn from(error: CodeError) -> ApiError {
         match error {
             CodeError::PendingInvalid => {
-                ApiError::new(Code::PendingLoginInvalid, "this login is over; start again")
+                ApiError::new(Code::PendingLoginInvalid, "this login has ended; start again")
             }
             CodeError::Invalid { attempts_left, alarm: _ } => {
                 ApiError::new(Code::InvalidCode, "this code is wrong").with("attempts_left", attempts_left)
@@ -168,7 +168,7 @@ impl From<OauthError> for ApiError {
 
 impl From<IdTokenError> for ApiError {
     fn from(error: IdTokenError) -> ApiError {
-        // For the operator: the settings may be the cause.
+        // The log line is for the operator, because the settings may be the cause.
         tracing::warn!("a sign-in was refused: {error}");
         ApiError::new(Code::OauthError, error.to_string())
     }
@@ -559,8 +559,7 @@ impl From<TokenRefusal> for ApiError {
             // Introspection reports the check that failed; the response to the holder of the token
             // does not.
             TokenRefusal::Invalid { .. } => {
-                let detail =
-                    "the embed token is not valid: POST /orgs/{slug}/embed/introspect tells an editor why";
+                let detail = "the embed token is not valid: POST /orgs/{slug}/embed/introspect gives an editor the reason";
                 ApiError::new(Code::TokenInvalid, detail)
             }
             TokenRefusal::Expired => ApiError::new(Code::TokenExpired, "the embed token has expired"),

@@ -123,7 +123,7 @@ impl LaneShared {
                 if job.state.start() {
                     return Some((org, job));
                 }
-                // Its caller was dropped in between.
+                // The job's caller was dropped in between.
                 queue.finished(org);
                 drop(queue);
                 drop(job);
@@ -271,7 +271,7 @@ impl LanePool {
             if queued.state.has_started() {
                 return self.no_reply();
             }
-            // Otherwise it was removed for another job.
+            // Otherwise the job was removed for another one.
             self.refuse()
         })
     }

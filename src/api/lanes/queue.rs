@@ -1,8 +1,8 @@
 //! The queue of a lane: which organisation has the next turn, and which job makes room in a full
 //! queue.
 //!
-//! Nothing here waits or wakes: [`pool`](super::pool) holds the lock of the queue meanwhile, and
-//! runs the jobs.
+//! The queue neither waits nor wakes threads: [`pool`](super::pool) holds the lock of the queue
+//! meanwhile, and runs the jobs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::thread::Thread;
@@ -16,11 +16,11 @@ use crate::model::OrgId;
 /// The jobs of one organisation on a lane. `None` stands for jobs without an organisation.
 #[derive(Default)]
 pub(super) struct OrgJobs {
-    /// Those that yield are behind the others.
+    /// Waiting jobs; jobs that yield are behind the others.
     pub(super) waiting: VecDeque<LaneJob>,
     pub(super) running: usize,
-    /// The time of its last turn, see [`LaneQueue::clock`]. A new organisation stands behind all
-    /// but the one that has just had its turn.
+    /// The time of its last turn, see [`LaneQueue::clock`]. A new organisation comes before the one
+    /// that had the last turn, and after all others.
     last_turn: u64,
 }
 
@@ -125,7 +125,7 @@ impl LaneQueue {
 
     /// Removes the newest job of the organisation with the most waiting jobs, if `org` would have
     /// fewer even with one more. For a job that does not yield, a job of `org` that yields makes
-    /// room first. The caller drops the job without the lock.
+    /// room first. The caller drops the job after it has released the lock.
     pub(super) fn make_room_for(&mut self, org: Option<OrgId>, yields: bool) -> Option<LaneJob> {
         if !yields
             && let Some(share) = self.shares.get_mut(&org)

@@ -18,7 +18,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Sets both headers (draft-ietf-httpapi-ratelimit-headers-11).
+    /// Sets the two rate limit headers (draft-ietf-httpapi-ratelimit-headers-11).
     pub fn write<B>(&self, response: &mut Response<B>) {
         let policy = format!("\"{}\";q={};w=1", self.policy, self.limit);
         let state = format!("\"{}\";r={};t=1", self.policy, self.remaining);

@@ -447,7 +447,7 @@ const ORGANISATIONS: &[Operation] = &[
             200,
             "{ transitions: { at: string(date-time), state: \"pending\" | \"firing\" | \"resolved\" | \"inactive\", labels: map<string>, value: string }[], \
              series: { metric: map<string>, values: any[] }[], truncated: boolean }",
-            "What the rule would have done",
+            "The simulated result of the rule",
         )])
         .errors(PAST_ERRORS),
     at("POST /orgs/{slug}/rules/backfill")

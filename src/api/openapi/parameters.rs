@@ -483,7 +483,7 @@ const EITHER: &[Code] = &[
     Code::QueryTimeout,
     Code::QueryCancelled,
 ];
-/// Those of a query, and of a dashboard or panel that does not exist.
+/// The errors of a query, and those for a dashboard or panel that does not exist.
 const PICTURE_ERRORS: &[Code] = &[
     Code::InvalidParameter,
     Code::DuplicateParameter,

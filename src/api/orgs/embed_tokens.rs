@@ -22,7 +22,7 @@ pub fn routes() -> Routes<OrgDeps> {
     Routes::new().post("/orgs/{slug}/embed/tokens", Auth::MintCaller, "Mint an embed token", mint).post(
         "/orgs/{slug}/embed/introspect",
         Auth::Member(Role::Editor, Login::Any),
-        "Explain why an embed token fails, or what it grants",
+        "Get the permissions of an embed token, or the reason why it is refused",
         introspect,
     )
 }

@@ -38,8 +38,8 @@ const SPLIT_AFTER_S: std::ops::RangeInclusive<u64> = 60..=10 * 365 * 86_400;
 pub fn routes() -> Routes<OrgDeps> {
     Routes::new()
         .get("/orgs/{slug}/engine", ADMINS, "Get the engine that answers the queries", show)
-        .put("/orgs/{slug}/engine", ADMINS, "Let another server answer the queries", set)
-        .delete("/orgs/{slug}/engine", ADMINS, "Let the local samples answer the queries", remove)
+        .put("/orgs/{slug}/engine", ADMINS, "Answer queries from another server", set)
+        .delete("/orgs/{slug}/engine", ADMINS, "Answer queries from local samples again", remove)
         .post("/orgs/{slug}/engine/probe", ADMINS, "Check an engine, the stored one by default", probe)
 }
 
@@ -185,7 +185,7 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Checks an engine. What is wrong with the target is the result, not an error.
+/// Checks an engine. A fault of the target is reported in the result, not as an error.
 async fn probe(
     State(deps): State<OrgDeps>,
     caller: MemberCaller,

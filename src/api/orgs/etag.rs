@@ -52,7 +52,7 @@ pub(super) fn if_match(headers: &HeaderMap) -> Option<ExpectedVersion> {
 /// As [`if_match`], for requests that must have the header.
 ///
 /// # Errors
-/// `precondition_required` without it.
+/// `precondition_required` if the header is missing.
 pub(super) fn required_if_match(headers: &HeaderMap) -> ApiResult<ExpectedVersion> {
     let missing = || {
         let detail = "send If-Match with the ETag of the version that you replace, or * for any version";

@@ -110,7 +110,7 @@ fn compression_of(name: &str) -> Option<BodyCompression> {
     }
 }
 
-/// Returns what a stored target sends.
+/// Returns the specification of a stored target.
 ///
 /// # Errors
 /// A sentence, if the target cannot be unsealed or its rules cannot be read.
@@ -323,7 +323,7 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Probes a target. What is wrong with it is the result, not an error.
+/// Probes a target. A fault of the target is reported in the result, not as an error.
 async fn probe(
     State(deps): State<OrgDeps>,
     caller: MemberCaller,

@@ -84,7 +84,7 @@ pub struct OrgDeps {
     pub embed_rps_default: u32,
     /// The use of embed tokens.
     pub embeds: Arc<EmbedUses>,
-    /// Where the samples of each organisation are.
+    /// The location of each organisation's samples.
     pub engines: Arc<query::engines::Engines>,
     /// The running forwarding targets.
     pub forwarders: Arc<Forwarders>,

@@ -315,7 +315,7 @@ async fn silence(
     deps.read_org(caller.org().id, find).await?.map(Json).ok_or_else(no_silence)
 }
 
-/// Creates a silence, or changes the one with this id. Returns the resulting one.
+/// Creates a silence, or changes the one with this id. Returns the resulting silence.
 async fn set_silence(
     deps: &AlertApiDeps,
     caller: &MemberCaller,

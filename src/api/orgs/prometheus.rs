@@ -1,8 +1,8 @@
 //! The Prometheus HTTP API, mounted once for each organisation, with the same response bodies
 //! (docs/specification.md C6; Prometheus, web/api/v1).
 //!
-//! The parameters of the URL and of the form are one list, whatever the content type. Unknown
-//! parameters are ignored.
+//! The parameters of the URL and of the form are one list, for any content type. Unknown parameters
+//! are ignored.
 
 mod federate;
 mod metadata;
@@ -320,7 +320,7 @@ impl SeriesFilter {
         run.selectors("match[]", &self.selectors).map_err(in_parameter("match[]"))
     }
 
-    /// Returns what `read` finds in the range. Nothing is found if `end` is before `start`, as in
+    /// Returns the items that `read` finds in the range; none if `end` is before `start`, as in
     /// Prometheus.
     fn read<T>(&self, read: impl FnOnce(TimeRange, usize) -> ApiResult<Listing<T>>) -> ApiResult<Listing<T>> {
         if self.range.end < self.range.start { Ok(Listing::default()) } else { read(self.range, self.limit) }
@@ -468,7 +468,7 @@ async fn status_tsdb(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResu
     deps.respond(query, work).await
 }
 
-/// Returns the exemplars of every selector in the expression, whatever the expression computes.
+/// Returns the exemplars of every selector in the expression, which may be of any type.
 async fn exemplars(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
     const EXEMPLARS_MAX: usize = 100_000;
     let ReadRequest { query, mut params, .. } = read;

@@ -72,7 +72,7 @@ impl PushedGroups {
         if self.is_loaded.load(Ordering::Acquire) {
             return Ok(());
         }
-        // It would continue with the groups of the time before it was promoted.
+        // A promoted server would otherwise continue with its groups from before the promotion.
         if identity.is_follower() {
             return Err(StandbyRefusal::Follower.into());
         }

@@ -47,7 +47,7 @@ impl std::fmt::Debug for ScrapeReload {
     }
 }
 
-/// The scraped targets, and who may configure them.
+/// The scraped targets, and the roles that may configure them.
 #[derive(Clone, Debug)]
 pub struct ScrapeRoom {
     /// The scraped targets.

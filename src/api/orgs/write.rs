@@ -50,7 +50,7 @@ pub struct WriteDeps {
     pub limits: ingest::DecodeLimits,
     /// The last refusals of each organisation.
     pub rejects: Arc<Rejects>,
-    /// Where the samples of each organisation are.
+    /// The location of each organisation's samples.
     pub engines: Arc<Engines>,
     /// The totals of series whose senders report changes; `None` in an agent, which stores none.
     pub totals: Option<Arc<SeriesTotals>>,
@@ -123,7 +123,8 @@ async fn handle(
 
 pub(super) const DURABILITY: HeaderName = HeaderName::from_static("durability");
 
-/// Returns a header's text: empty if it is missing, `?` if it is not ASCII. Nothing accepts `?`.
+/// Returns a header's text: empty if it is missing, `?` if it is not ASCII. Each caller refuses
+/// `?`.
 fn text_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).map_or("", |value: &HeaderValue| value.to_str().unwrap_or("?"))
 }

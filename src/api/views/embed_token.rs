@@ -18,7 +18,7 @@ pub fn minted_json(minted: &MintedToken) -> Value {
     })
 }
 
-/// Returns why a token fails for an organisation, or what it grants.
+/// Returns the permissions of a token in an organisation, or the reason why it is refused.
 pub fn introspection(identity: &Identity, org: OrgId, request: &EmbedRequest<'_>, now: Timestamp) -> Value {
     let verdict = identity.inspect(org, request, now);
     let header = token_part(request.token, 0);

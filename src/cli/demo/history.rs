@@ -20,8 +20,8 @@ pub(super) struct Feed {
 const SCRAPES_A_BATCH: usize = 60;
 
 impl Feed {
-    /// Writes the missing part of the last hours up to `now`. In a new folder that is all of it, in
-    /// a used one the time since the last stop, with counters that start again as after any
+    /// Writes the missing part of the last hours up to `now`. A new folder gets the whole history.
+    /// A used one gets the time since the last stop, with counters that start again as after any
     /// restart.
     ///
     /// # Errors

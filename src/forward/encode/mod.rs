@@ -117,8 +117,8 @@ pub struct EncodedCounts {
     pub exemplars: usize,
 }
 
-/// The series does not fit into the request. Nothing of it was added. If the request is empty, the
-/// series alone is too large.
+/// The series does not fit into the request. No part of the series was added. If the request is
+/// empty, the series alone is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request would have {needed} bytes; at most {bytes_max} are allowed")]
 pub struct RequestFull {
@@ -140,7 +140,7 @@ pub struct EncodedRequest {
     pub body: Vec<u8>,
     /// Bytes of protobuf before compression.
     pub plain_bytes: usize,
-    /// Its entries.
+    /// The entries.
     pub counts: EncodedCounts,
 }
 
@@ -181,7 +181,7 @@ struct Buffers {
 struct Run<'a> {
     samples: &'a [Sample],
     histograms: &'a [(Timestamp, Histogram)],
-    /// Milliseconds; 0 for none.
+    /// The time in milliseconds; 0 for none.
     start_ms: i64,
     /// Exemplars, with the last run.
     exemplars: &'a [Exemplar],
@@ -190,7 +190,7 @@ struct Run<'a> {
 }
 
 impl RequestEncoder {
-    /// Largest `bytes_max`: what receivers of remote write decompress at most.
+    /// Largest `bytes_max`, in bytes: receivers of remote write decompress no larger body.
     pub const BYTES_MAX: usize = 64 << 20;
 
     /// Creates an encoder of requests of at most `bytes_max` bytes of protobuf.

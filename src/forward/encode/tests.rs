@@ -1,5 +1,5 @@
-//! Requests are decoded by `ingest`, which is independent of the encoder, and compared with what
-//! was pushed. Golden bytes are those of Google's protobuf library for Prometheus' definitions.
+//! Requests are decoded by `ingest`, which is independent of the encoder, and compared with the
+//! pushed samples. Golden bytes are those of Google's protobuf library for Prometheus' definitions.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Sent {
     }
 }
 
-/// What a receiver finds in a request: lines, in order of series and time.
+/// The content of a request as a receiver decodes it: lines, in order of series and time.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Received {
     samples: Vec<(Labels, i64, u64)>,
@@ -81,7 +81,7 @@ fn received(batch: &WriteBatch<'_>) -> Received {
     found
 }
 
-/// What a receiver should find.
+/// The expected content.
 fn expected(all: &[Sent], version: WriteVersion) -> Received {
     let mut found = Received::default();
     for sent in all {
@@ -189,7 +189,7 @@ const GOLDEN_V1: &str = "0a96010a1a0a085f5f6e616d655f5f120e72657175657374735f746
      01109a9999999999b93f000000000000f03f1a270801120e72657175657374735f746f74616c2209526571756573\
      74732e2a087265717565737473";
 
-/// The same from `prompb/io/prometheus/write/v2/types.proto`.
+/// The definitions of `prompb/io/prometheus/write/v2/types.proto`.
 const GOLDEN_V2: &str = "220022085f5f6e616d655f5f220e72657175657374735f746f74616c22036a6f6222036170692204706174682203\
      2fc3a4220874726163655f6964221034626639326633353737623334646136220952657175657374732e22087265\
      717565737473220f6c6174656e63795f7365636f6e64732a730a06010203040506121709000000000000f83f1080\

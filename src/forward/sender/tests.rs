@@ -94,7 +94,7 @@ struct FakeTarget {
     starts: Vec<(i64, i64)>,
 }
 
-/// What the target does with a request.
+/// The target's response to a request.
 #[derive(Clone, Copy, Debug)]
 enum TargetFault {
     None,

@@ -34,7 +34,7 @@ impl BlockReader {
     /// # Errors
     /// [`BlockError`].
     pub fn open(folder: &Path) -> Result<BlockReader, BlockError> {
-        // Only verified: the reader does not use it.
+        // The file is only verified; the reader does not use it.
         BlockMeta::read(folder)?;
         Ok(BlockReader {
             index: BlockIndex::open(folder)?,

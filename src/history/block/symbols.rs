@@ -1,7 +1,7 @@
 //! The symbols of an index: every label name and value, by its number.
 //!
 //! Section: `u32 length, u32 count, (uvarint length, text)..., u32 CRC-32C`. The position of each
-//! 32nd symbol is kept in memory, and a bounded cache of texts.
+//! 32nd symbol and a bounded cache of texts are kept in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;

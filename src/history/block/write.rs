@@ -39,9 +39,9 @@ pub struct BlockWriter {
 /// A complete block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenBlock {
-    /// Its folder.
+    /// The folder.
     pub folder: PathBuf,
-    /// Its description.
+    /// The description.
     pub meta: BlockMeta,
 }
 

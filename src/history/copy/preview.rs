@@ -22,7 +22,7 @@ const CONFLICTS_LISTED: usize = 10;
 pub struct CopyPreview {
     /// Series.
     pub series: u64,
-    /// Samples, as often as the source has them.
+    /// Number of samples; duplicates in the source count each time.
     pub samples: u64,
     /// The least and the greatest time; none without samples.
     pub range: Option<TimeRange>,

@@ -92,7 +92,7 @@ impl PrometheusSource {
         self.blocks.iter().map(|(meta, _)| meta)
     }
 
-    /// Opens and verifies the block at the position. Returns whether there is one.
+    /// Opens and verifies the block at the position. Returns whether a block is open.
     fn open_block(&mut self) -> Result<bool, SampleCopyError> {
         while self.open.is_none() {
             let place = usize::try_from(self.position.part).unwrap_or(usize::MAX);
@@ -278,7 +278,7 @@ impl HeadBatches {
         self.size.is_full().then(|| self.take())
     }
 
-    /// Returns the batch, and begins another one.
+    /// Returns the batch, and begins the next one.
     fn take(&mut self) -> CopyBatch {
         self.places.clear();
         self.size = BatchSize::default();
@@ -316,7 +316,8 @@ impl CopySource for PrometheusSource {
         self.head_batch()
     }
 
-    /// Returns the position after the last whole series. The head has none: it is read again.
+    /// Returns the position after the last whole series. The head has no position, so it is read
+    /// again from its start.
     fn position(&self) -> CopyPosition {
         self.position
     }

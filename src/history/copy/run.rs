@@ -124,7 +124,7 @@ fn write(
         let ReadBatch { mut batch, position, share } = match read {
             Ok(read) => read,
             Err(error) => {
-                // What was read is stored, even if the source never gets better.
+                // Samples that were read are stored, even if the source keeps failing.
                 sink.flush()?;
                 return Err(error);
             }

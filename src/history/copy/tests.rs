@@ -214,7 +214,7 @@ fn a_long_file_is_read_in_pieces_and_the_numbers_of_lines_are_those_of_the_file(
 }
 
 /// Backslashes escape nothing in CSV, and quotes inside a cell or in a tag of Influx open nothing.
-/// Counted as open quotes, they would join the rest of a file into one piece.
+/// A parser that counts them as open quotes would join the rest of a file into one piece.
 #[test]
 fn a_long_file_is_read_in_pieces_whatever_quotes_its_texts_have() {
     let mut csv =

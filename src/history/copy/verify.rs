@@ -26,7 +26,7 @@ pub type CopyDifference = (Labels, CopyDigest, CopyDigest);
 pub struct VerifyReport {
     /// The compared parts of series.
     pub compared: u64,
-    /// The compared samples, as often as the source has them.
+    /// The number of compared samples; duplicates in the source count each time.
     pub samples: u64,
     /// The parts that differ.
     pub different: u64,

@@ -40,7 +40,7 @@ impl FramePieces {
         FramePieces { queries, query: 0, series: 0, rest: None }
     }
 
-    /// Appends the next part of a series. Returns whether there was one.
+    /// Appends the next part of a series. Returns whether there was another part.
     fn part(&mut self, out: &mut Vec<u8>) -> Result<bool, SampleCopyError> {
         let Some(query) = self.queries.get_mut(self.query) else { return Ok(false) };
         if self.series >= query.source.selected_len() {

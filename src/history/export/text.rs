@@ -126,8 +126,8 @@ impl ExportWriter {
         }
     }
 
-    /// Appends the samples of a series. Those of one series may be appended in several calls, one
-    /// after another; series are appended in the order of their metrics.
+    /// Appends the samples of a series. The samples of one series may be appended in several
+    /// consecutive calls; series are appended in the order of their metrics.
     pub fn series(&mut self, series: &RawSeries, metadata: Option<MetricMetadata<'_>>, out: &mut Vec<u8>) {
         let natives = series.histograms.histograms.iter().filter(|one| !one.is_stale());
         self.left_out = self.left_out.saturating_add(natives.count() as u64);
@@ -287,7 +287,7 @@ impl std::fmt::Display for Number {
             value if value.is_nan() => f.write_str("NaN"),
             f64::INFINITY => f.write_str("+Inf"),
             f64::NEG_INFINITY => f.write_str("-Inf"),
-            // This form has an exponent where the digits would be many.
+            // This form has an exponent if the number would have many digits.
             value => {
                 let text = format!("{value:?}");
                 f.write_str(text.strip_suffix(".0").unwrap_or(&text))

@@ -43,7 +43,7 @@ pub struct HeadSample<'h> {
     pub labels: &'h Labels,
     /// The time in milliseconds.
     pub at_ms: i64,
-    /// Its value.
+    /// The value.
     pub sample: ChunkSample,
 }
 

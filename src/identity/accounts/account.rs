@@ -58,7 +58,7 @@ pub enum AddressChangeError {
     /// `link_invalid`.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Another account has taken the address meanwhile: `email_taken`.
+    /// Another account got the address meanwhile: `email_taken`.
     #[error("another account has this address")]
     Taken,
 }
@@ -111,7 +111,7 @@ impl Identity {
     }
 
     /// Deletes an account: it leaves its organisations, its sessions end, and its address is free
-    /// again. What it created stays. Blocks (commits).
+    /// again. Objects that it created stay. Blocks (commits).
     ///
     /// # Errors
     /// [`AccountChangeError`]. Nothing was changed then, unless the store failed between two steps.

@@ -45,7 +45,7 @@ pub struct UserChange {
 /// An account to create on the command line.
 #[derive(Clone, Debug)]
 pub struct NewUser<'a> {
-    /// Its address.
+    /// The address.
     pub email: Email,
     /// Display name; may be empty.
     pub name: &'a str,
@@ -62,7 +62,7 @@ pub struct InstanceCounts {
     pub users: usize,
     /// Disabled accounts.
     pub users_disabled: usize,
-    /// Administrators of the server who may log in.
+    /// Number of administrators of the server who may log in.
     pub admins: usize,
     /// Accounts with a second factor.
     pub users_with_twofa: usize,
@@ -285,7 +285,7 @@ impl Identity {
     }
 
     /// Removes an account's second factor, for an owner who has lost phone and recovery codes. Ends
-    /// its sessions. Returns whether it had a second factor. Blocks (commit).
+    /// its sessions. Returns whether the account had a second factor. Blocks (commit).
     ///
     /// # Errors
     /// [`AdministrationError`]; then nothing is changed.

@@ -45,7 +45,7 @@ pub struct SetUp<'a> {
 /// The origin of a set-up request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetUpPeer {
-    /// This machine: trusted.
+    /// A request from this machine, which is trusted.
     Local,
     /// Another machine: the token is required.
     Remote,

@@ -59,7 +59,7 @@ pub struct NewAccount<'a> {
 /// Errors of signing up. Unless the link is invalid, it can be used again.
 #[derive(Debug, thiserror::Error)]
 pub enum SignupError {
-    /// `PROMLET_SIGNUP` does not allow it: `signup_closed`.
+    /// `PROMLET_SIGNUP` does not allow new accounts: `signup_closed`.
     #[error("accounts are created by invitation here")]
     Closed,
     /// `link_invalid`, `email_confirmation_required`.

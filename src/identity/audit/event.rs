@@ -24,7 +24,8 @@ const TEXT_BYTES_MAX: usize = 256;
 pub(super) enum EventClass {
     /// A change of what an account or key may do: [`ROWS_MAX`] rows.
     Change,
-    /// The use or the end of a valid credential, which may happen at any rate: [`ROWS_MAX`] rows.
+    /// The use or the end of a valid credential, which may happen at any rate: at most [`ROWS_MAX`]
+    /// rows.
     Access,
     /// A refusal, which anyone on the network can cause: [`FAILURE_ROWS_MAX`] rows.
     Failure,

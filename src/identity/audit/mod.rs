@@ -1,5 +1,5 @@
-//! The audit log: who did what. It is append-only and bounded in age and number of rows
-//! (docs/specification.md C3).
+//! The audit log: changes and logins, with the account or key that made them. It is append-only and
+//! bounded in age and number of rows (docs/specification.md C3).
 //!
 //! An entry about a change is written within that change. An entry about a failure (a wrong
 //! password, a refused token) is queued in memory (`queue`) and written by the next tick, so that a

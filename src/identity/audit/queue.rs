@@ -56,7 +56,7 @@ impl Cause {
 #[derive(Debug)]
 struct FailureWindow {
     begun: Timestamp,
-    /// The first failure, until it is written.
+    /// The first failure; `None` after it is written.
     first: Option<Event>,
     /// The failures after the first one, and the newest of them.
     more: u64,

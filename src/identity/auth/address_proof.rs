@@ -1,5 +1,5 @@
-//! Whether the holder of an account reads mail sent to its address, and what the first proof of
-//! this ends.
+//! Whether the holder of an account reads mail sent to its address, and the access that the first
+//! proof of this ends.
 //!
 //! An account can be created without such a proof: by an invitation whose link the inviter hands
 //! over (console mail), or by an identity provider that is not trusted for addresses. Its creator

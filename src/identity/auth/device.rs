@@ -1,10 +1,10 @@
 //! The cookie `ms_device`, which identifies a browser that has logged in before
 //! (docs/specification.md D4).
 //!
-//! It grants no access. It gives a known browser a gate of its own, so that failures of other
-//! clients do not delay the owner. The value is `dvc_` and base64url of `16 byte random id, u64 BE
-//! expiry in ms, 16 byte tag`. The tag is an HMAC of those 24 bytes and the address, keyed from the
-//! master key. Nothing is stored, and the cookie is valid for one address only.
+//! The cookie grants no access. It gives a known browser a gate of its own, so that failures of
+//! other clients do not delay the owner. The value is `dvc_` and base64url of `16 byte random id,
+//! u64 BE expiry in ms, 16 byte tag`. The tag is an HMAC of those 24 bytes and the address, keyed
+//! from the master key. Nothing is stored, and the cookie is valid for one address only.
 
 use std::time::Duration;
 

@@ -2,11 +2,11 @@
 //! secret, used once (docs/specification.md D5).
 //!
 //! Several mailed links of an address and a kind may be outstanding, so that another person's
-//! request does not invalidate a link that the owner requested. The use of one ends the others. Of
-//! printed links and of links that prove a new address, only the newest is valid. A request for an
-//! address without an account stores a link as well, so that both requests do the same work. The
-//! person who opens a link proves that they requested it: by the cookie of the browser that did, or
-//! by typing the address. Five wrong addresses burn the link.
+//! request does not invalidate a link that the owner requested. The use of one link ends the other
+//! links. Of printed links and of links that prove a new address, only the newest is valid. A
+//! request for an address without an account stores a link as well, so that both requests do the
+//! same work. The person who opens a link proves that they requested it: by the cookie of the
+//! browser that did, or by typing the address. Five wrong addresses burn the link.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct LinkMail {
 pub struct LinkRequest<'a> {
     /// The address, already parsed: a text that is not an address is refused with 422.
     pub email: &'a Email,
-    /// Where to go afterwards; already checked to be a path on this server.
+    /// The path to open afterwards; already checked to be on this server.
     pub redirect: Option<&'a str>,
     /// The value of the cookie `ms_ml` set by the response, which binds the link to this browser.
     pub browser: Option<&'a str>,
@@ -85,9 +85,9 @@ pub const LINK_TTL: Duration = Duration::from_secs(600);
 /// removed.
 ///
 /// The rate limits of mails admit fewer during the lifetime of a link; otherwise strangers could
-/// invalidate the owner's link. A link lives an hour at most (`PROMLET_MAGIC_LINK_TTL`). Within an
-/// hour all unknown browsers together get 20 mails at once and 20 more as their bucket refills, and
-/// known devices 5 and 20: 65. A restart refills both buckets: 25 more.
+/// invalidate the owner's link. A link is valid for an hour at most (`PROMLET_MAGIC_LINK_TTL`).
+/// Within an hour all unknown browsers together get 20 mails at once and 20 more as their bucket
+/// refills, and known devices 5 and 20: 65. A restart refills both buckets: 25 more.
 pub const OUTSTANDING_LINKS_MAX: usize = 128;
 
 impl LinkKind {

@@ -23,7 +23,7 @@ use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::totp::TotpRow;
 use crate::identity::tables::user::{AddressRow, Email, User, UserRow, active};
 
-/// The result of a verified first factor. Neither is an error.
+/// The result of a verified first factor. Neither case is an error.
 #[derive(Debug)]
 pub enum LoginOutcome {
     /// A session was created.
@@ -97,7 +97,7 @@ pub struct CodeLogin<'a> {
     pub factor: SecondFactor<'a>,
     /// The client of the request.
     pub client: &'a Client,
-    /// As in [`PasswordLogin::replaces`].
+    /// The same as [`PasswordLogin::replaces`].
     pub replaces: Option<&'a str>,
 }
 
@@ -164,7 +164,7 @@ pub(in crate::identity) enum FinishedLogin {
 }
 
 /// Finishes a login within its change. An account with a second factor gets a pending login and no
-/// session, whatever its first factor was.
+/// session, for every kind of first factor.
 ///
 /// A login path has three steps around its change, and this is the last step within the change:
 ///
@@ -252,8 +252,8 @@ impl Identity {
     }
 
     /// Returns whether an attempt would be accepted now. It is the check that [`Identity::login`]
-    /// makes before it hashes, for callers that have not yet queued for the lane. Only touches
-    /// memory.
+    /// makes before it hashes, for callers that have not yet queued for the lane. Does not access
+    /// the disk.
     ///
     /// # Errors
     /// [`LoginError::Throttled`].

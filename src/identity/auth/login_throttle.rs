@@ -61,7 +61,7 @@ pub(super) type AddressHash = [u8; 32];
 pub(in crate::identity) struct Attempt {
     /// The address that it tries to log in to.
     pub(in crate::identity) address: AddressHash,
-    /// Its origin.
+    /// The origin.
     pub(in crate::identity) from: AttemptOrigin,
 }
 
@@ -187,8 +187,8 @@ impl LoginThrottle {
         }
     }
 
-    /// Clears the failures of the pair and of the address after a success. Those of the network
-    /// stay, or a guesser could clear them with an account of their own.
+    /// Clears the failures of the pair and of the address after a success. The failures of the
+    /// network stay, or a guesser could clear them with an account of their own.
     pub(super) fn succeed(&mut self, attempt: &Attempt) {
         self.pairs.remove(attempt);
         self.addresses.remove(&attempt.address);

@@ -1,9 +1,9 @@
 //! Sign-in with an account at a provider: Google, GitHub, or any OpenID Connect issuer
 //! (docs/specification.md D6).
 //!
-//! An identity is (provider, issuer, subject), never a mail address (CVE-2023-3128). What a
-//! provider states about an address only decides whether an account may be created for it, or
-//! whether an existing account may be linked.
+//! An identity is (provider, issuer, subject), never a mail address (CVE-2023-3128). A provider's
+//! statement about an address only decides whether an account may be created for it, or whether an
+//! existing account may be linked.
 //!
 //! | file | subject |
 //! |---|---|
@@ -57,7 +57,7 @@ pub struct ExternalAccount {
 pub struct LinkedIdentity {
     /// The id in the API.
     pub id: IdentityId,
-    /// Its provider.
+    /// The provider.
     pub provider: Provider,
     /// The mail address, as the provider reported it last.
     pub email: Option<String>,

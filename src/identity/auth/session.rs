@@ -89,7 +89,7 @@ impl Session {
         self.ends_at.map_or(idle, |end| idle.min(end))
     }
 
-    /// Returns whether it has neither ended nor expired. Does not renew it.
+    /// Returns whether the session has neither ended nor expired. Does not renew it.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.live.load(Ordering::Acquire) && now < self.expires_at()
     }
@@ -161,15 +161,16 @@ pub enum SessionCheck {
 
 /// Minimum lag of the stored time that is written.
 const LAG_QUEUED_MS: i64 = 60 * 1_000;
-/// Lag from which on the request waits for the write. A crash may lose as much, so it is added
-/// after one.
+/// Lag from which on the request waits for the write. A crash may lose this time, so it is added
+/// after a crash.
 const LAG_WAITED_MS: i64 = 10 * 60 * 1_000;
 /// Maximum number of sessions of one user; beyond it the least recently used one is ended, with an
 /// audit entry.
 pub(in crate::identity) const SESSIONS_MAX: usize = 10_000;
 
 impl Identity {
-    /// Looks up the value of a cookie `ms_session` and renews its session. Only touches memory.
+    /// Looks up the value of a cookie `ms_session` and renews its session. Does not access the
+    /// disk.
     pub fn session(&self, cookie: &str, now: Timestamp) -> SessionCheck {
         let Some(session) = self.sessions.find(cookie) else {
             return self.sessions.find_unstored(cookie).map_or(SessionCheck::Unknown, SessionCheck::Ended);
@@ -195,8 +196,8 @@ impl Identity {
         SessionCheck::Live(session)
     }
 
-    /// Returns the live session of a cookie `ms_session`, which is not renewed. Only touches
-    /// memory.
+    /// Returns the live session of a cookie `ms_session`, which is not renewed. Does not access the
+    /// disk.
     pub fn live_session(&self, cookie: &str, now: Timestamp) -> Option<Arc<Session>> {
         self.sessions.find(cookie).filter(|session| session.is_live(now))
     }

@@ -28,7 +28,7 @@ pub struct Enrolment {
     pub secret: Secret,
     /// `otpauth://...`, for scanning.
     pub otpauth_url: Secret,
-    /// Time until it must be confirmed: 600 s.
+    /// Time until the enrolment must be confirmed: 600 s.
     pub expires_in: Duration,
 }
 
@@ -105,7 +105,7 @@ impl Identity {
         })
     }
 
-    /// Starts an enrolment, which ends with the session. Replaces an unconfirmed one. Blocks
+    /// Starts an enrolment, which ends with the session. Replaces an unconfirmed enrolment. Blocks
     /// (commit).
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! The text of a dashboard: its limits, and the few members that the server reads.
 //!
 //! Checks run from cheap to expensive: the length, the depth by a scan of the bytes, then one pass
-//! of the JSON parser, which keeps only the members of [`Outline`]. Nothing is compressed or stored
-//! before.
+//! of the JSON parser, which keeps only the members of [`Outline`]. Only checked documents are
+//! compressed or stored.
 
 use std::fmt;
 
@@ -39,13 +39,13 @@ const LEVEL: i32 = 9;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// `dashboard_too_large`.
-    #[error("a dashboard has at most {DASHBOARD_BYTES_MAX} bytes of JSON, this one {0}")]
+    #[error("a dashboard has at most {DASHBOARD_BYTES_MAX} bytes of JSON; this one has {0}")]
     TooLarge(usize),
     /// `dashboard_too_large`.
-    #[error("a dashboard has at most {DASHBOARD_STORED_BYTES_MAX} bytes when compressed, this one {0}")]
+    #[error("a dashboard has at most {DASHBOARD_STORED_BYTES_MAX} bytes when compressed; this one has {0}")]
     StoredTooLarge(usize),
     /// `invalid_dashboard`.
-    #[error("a dashboard has at most {allowed} {what}, this one {found}")]
+    #[error("a dashboard has at most {allowed} {what}; this one has {found}")]
     TooMany {
         /// The limit: `panels`, `queries`, `variables`, `levels of nesting` or `tags`.
         what: &'static str,
@@ -187,7 +187,7 @@ impl DashboardDocument {
         }
     }
 
-    /// Compresses the text. Takes milliseconds for a long one.
+    /// Compresses the text. Takes milliseconds for a long document.
     ///
     /// # Errors
     /// [`DocumentError::StoredTooLarge`].
@@ -335,7 +335,7 @@ impl<'de> Deserialize<'de> for PanelCounts {
     }
 }
 
-/// What a panel or a row holds: its own queries, and those of the panels in it.
+/// The content of a panel or a row: its own queries, and those of the panels in it.
 struct PanelOutline(PanelCounts);
 
 impl<'de> Deserialize<'de> for PanelOutline {

@@ -74,7 +74,7 @@ impl Identity {
         }
     }
 
-    /// Returns the provisioned dashboards. Only touches memory.
+    /// Returns the provisioned dashboards. Does not access the disk.
     pub fn provisioned_dashboards(&self) -> Arc<ProvisionedDashboards> {
         Arc::clone(&self.provisioned.lock().ignore_poison())
     }

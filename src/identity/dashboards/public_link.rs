@@ -76,7 +76,7 @@ pub enum PublicLinkRefusal {
     /// An editor has disabled it.
     #[error("this public link is disabled")]
     Disabled,
-    /// Its time has passed.
+    /// The link's time has passed.
     #[error("this public link has expired")]
     Expired,
     /// The organisation does not allow public links.
@@ -94,11 +94,11 @@ pub struct NewPublicLink {
     pub name: String,
     /// The dashboard, its locked variables and its open ones.
     pub dashboard: DashboardPolicy,
-    /// As [`EmbedPolicy::max_range_s`](crate::identity::EmbedPolicy::max_range_s).
+    /// The same as [`EmbedPolicy::max_range_s`](crate::identity::EmbedPolicy::max_range_s).
     pub max_range_s: Option<u64>,
-    /// As [`EmbedPolicy::max_lookback_s`](crate::identity::EmbedPolicy::max_lookback_s).
+    /// The same as [`EmbedPolicy::max_lookback_s`](crate::identity::EmbedPolicy::max_lookback_s).
     pub max_lookback_s: Option<u64>,
-    /// As [`EmbedPolicy::min_step_s`](crate::identity::EmbedPolicy::min_step_s).
+    /// The same as [`EmbedPolicy::min_step_s`](crate::identity::EmbedPolicy::min_step_s).
     pub min_step_s: Option<u64>,
     /// `*`, or exact origins, whose pages may show the link in a frame and send requests with it.
     pub origins: Vec<String>,
@@ -114,7 +114,7 @@ pub struct NewPublicLink {
 /// so that of two concurrent changes neither takes back a restriction of the other.
 #[derive(Clone, Debug, Default)]
 pub struct PublicLinkChange {
-    /// As [`NewPublicLink::name`].
+    /// The same as [`NewPublicLink::name`].
     pub name: Option<String>,
     /// All locked variables.
     pub locked: Option<BTreeMap<String, LockedVariable>>,
@@ -128,9 +128,9 @@ pub struct PublicLinkChange {
     pub min_step_s: Option<Option<u64>>,
     /// The whole list.
     pub origins: Option<Vec<String>>,
-    /// As [`NewPublicLink::rate_limit_rps`].
+    /// The same as [`NewPublicLink::rate_limit_rps`].
     pub rate_limit_rps: Option<u32>,
-    /// As [`NewPublicLink::query_seconds_per_minute`].
+    /// The same as [`NewPublicLink::query_seconds_per_minute`].
     pub query_seconds_per_minute: Option<u32>,
     /// `Some(None)` removes the expiry.
     pub expires_at: Option<Option<Timestamp>>,

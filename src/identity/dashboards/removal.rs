@@ -14,7 +14,8 @@ use crate::identity::tables::store::{StoreError, read};
 
 /// Number of documents that are read at once, each of at most 192 KiB.
 const DOCUMENTS_AT_ONCE: usize = 8;
-/// Rows of a change that are left for the totals and for what remains of a removal.
+/// Number of rows of a change that are reserved for the totals and for the state of an unfinished
+/// removal.
 const OTHER_ROWS: usize = 6;
 
 impl Identity {

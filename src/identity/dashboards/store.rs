@@ -80,7 +80,7 @@ pub struct DashboardVersion {
 pub struct DashboardWrite {
     /// The document.
     pub packed: PackedDashboard,
-    /// The folder; `None` keeps it.
+    /// The folder; `None` keeps the present one.
     pub folder: Option<String>,
     /// A message for the history.
     pub message: String,
@@ -91,7 +91,7 @@ pub struct DashboardWrite {
 pub enum ExpectedVersion {
     /// Any version.
     Any,
-    /// This version; 0 is none.
+    /// The expected version; 0 is none.
     Exactly(u32),
 }
 
@@ -135,7 +135,7 @@ pub enum DashboardError {
     )]
     TooLarge,
     /// `limit_reached`.
-    #[error("an account stars at most {0} dashboards of an organisation")]
+    #[error("an account can star at most {0} dashboards of an organisation")]
     TooManyStars(usize),
     /// `invalid_dashboard` and `dashboard_too_large`.
     #[error(transparent)]
@@ -184,7 +184,7 @@ pub fn parse_message(text: &str) -> Result<String, DocumentError> {
     let message = text.trim();
     let chars = message.chars().count();
     if chars > MESSAGE_CHARS_MAX {
-        let message = format!("has at most {MESSAGE_CHARS_MAX} characters, this one {chars}");
+        let message = format!("has at most {MESSAGE_CHARS_MAX} characters; this one has {chars}");
         return Err(DocumentError::Field { field: "message", message });
     }
     Ok(message.to_owned())
@@ -420,7 +420,7 @@ impl Identity {
         }
     }
 
-    /// Deletes a dashboard with all versions and public links. Blocks (commits).
+    /// Deletes a dashboard with all versions and public links. Blocks the calling thread (commits).
     ///
     /// # Errors
     /// [`DashboardError`]; then the dashboard stays.

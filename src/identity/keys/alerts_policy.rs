@@ -15,7 +15,7 @@ impl AlertsPolicy {
         self.annotations.len() <= ANNOTATIONS_MAX && self.annotations.iter().all(fits)
     }
 
-    /// Returns what both this policy of a key and that of a token show.
+    /// Returns the intersection of this policy of a key with that of a token.
     pub(super) fn intersection(&self, mut token: AlertsPolicy) -> AlertsPolicy {
         token.annotations.retain(|name| self.annotations.contains(name));
         token.value &= self.value;

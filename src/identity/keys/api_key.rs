@@ -34,7 +34,7 @@ pub struct ApiKey {
     pub slug: OrgSlug,
     /// Display name.
     pub name: String,
-    /// Its scopes.
+    /// The scopes.
     pub scopes: KeyScopes,
     /// A hint to the secret, such as `msk_…Kx3f`.
     pub hint: String,
@@ -155,7 +155,7 @@ impl KeyUsage {
 pub struct NewApiKey {
     /// Display name, 1 to 200 bytes.
     pub name: String,
-    /// At least one scope.
+    /// The scopes; at least one.
     pub scopes: KeyScopes,
     /// Expiry, in the future.
     pub expires_at: Option<Timestamp>,
@@ -172,7 +172,7 @@ pub struct NewApiKey {
 pub struct ApiKeyChange {
     /// Display name, 1 to 200 bytes.
     pub name: Option<String>,
-    /// At least one scope.
+    /// The scopes; at least one.
     pub scopes: Option<KeyScopes>,
     /// `Some(None)` removes the expiry.
     pub expires_at: Option<Option<Timestamp>>,
@@ -182,7 +182,7 @@ pub struct ApiKeyChange {
     pub embed: EmbedChange,
     /// Settings of writing.
     pub ingest: IngestChange,
-    /// As [`ReadSettings::rate_limit_rps`].
+    /// The new [`ReadSettings::rate_limit_rps`].
     pub read_rate_limit_rps: Option<u32>,
 }
 
@@ -194,15 +194,15 @@ pub struct EmbedChange {
     pub alg: Option<TokenAlgorithm>,
     /// `Some(None)` removes the public key.
     pub public_key: Option<Option<String>>,
-    /// As [`EmbedSettings::rate_limit_rps`].
+    /// The new [`EmbedSettings::rate_limit_rps`].
     pub rate_limit_rps: Option<u32>,
-    /// As [`EmbedSettings::max_token_ttl_s`].
+    /// The new [`EmbedSettings::max_token_ttl_s`].
     pub max_token_ttl_s: Option<u32>,
     /// The whole list.
     pub origins: Option<Vec<String>>,
     /// The whole policy.
     pub policy: Option<EmbedPolicy>,
-    /// As [`EmbedSettings::query_seconds_per_minute`]; `Some(None)` removes the limit.
+    /// The new [`EmbedSettings::query_seconds_per_minute`]; `Some(None)` removes the limit.
     pub query_seconds_per_minute: Option<Option<u32>>,
     /// The whole list.
     pub blocked_origins: Option<Vec<String>>,
@@ -225,11 +225,11 @@ impl EmbedChange {
 /// A change of a key's ingest settings; `None` leaves a field unchanged, as in [`EmbedChange`].
 #[derive(Clone, Debug, Default)]
 pub struct IngestChange {
-    /// As [`IngestSettings::rate_limit_rps`].
+    /// The new [`IngestSettings::rate_limit_rps`].
     pub rate_limit_rps: Option<u32>,
-    /// As [`IngestSettings::samples_per_s`].
+    /// The new [`IngestSettings::samples_per_s`].
     pub samples_per_s: Option<u32>,
-    /// The whole list.
+    /// The new labels, which replace the whole list.
     pub labels: Option<Vec<(String, String)>>,
 }
 

@@ -47,8 +47,8 @@ impl From<DashboardPolicy> for DashboardGrant {
 #[derive(Debug)]
 pub(super) struct OtherDashboard;
 
-/// Returns the dashboard that a token grants. Locked variables of both are locked, and one that
-/// either locks is not open. A variable is open if both open it.
+/// Returns the dashboard that a token grants. A variable that either policy locks is locked in the
+/// result. A variable is open if both open it.
 pub(super) fn intersection(
     key: &EmbedPolicy,
     token: &EmbedPolicy,
@@ -389,7 +389,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A lock matches its values and nothing else, whatever they contain.
+        /// A lock matches exactly its values, even if they contain special characters.
         #[test]
         fn a_lock_matches_exactly_its_values(
             label in "tenant|\\PC{1,8}|[\\\\.|^$\"'`\n=~!,{}]{1,8}",

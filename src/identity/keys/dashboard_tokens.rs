@@ -1,4 +1,4 @@
-//! Revocation of all embed tokens that name a dashboard, whatever key signed them.
+//! Revocation of all embed tokens that name a dashboard, of all signing keys.
 //!
 //! The first valid date of each revoked dashboard is stored by organisation and uid. It stays when
 //! the dashboard is deleted, so that its tokens do not work for a later one with the same uid.
@@ -94,7 +94,7 @@ impl Identity {
     }
 
     /// Returns whether the tokens of a grant's dashboard were revoked since the grant was issued.
-    /// Only touches memory.
+    /// Changes memory only.
     pub fn is_revoked(&self, grant: &EmbedGrant) -> bool {
         let first =
             grant.dashboard.as_ref().and_then(|one| self.dashboard_tokens.first_valid(grant.org, &one.uid));

@@ -221,7 +221,7 @@ pub(in crate::identity) fn dashboard_of<'a>(key: &'a ApiKey, token: &'a EmbedPol
 }
 
 /// Returns the first valid date of a token: that of its key or that of its dashboard, whichever is
-/// later. In whole seconds.
+/// later. The time in whole seconds.
 fn first_valid(key: &ApiKey, token: &EmbedPolicy, dashboards: &DashboardDates<'_>) -> Option<i64> {
     let dashboard = dashboard_of(key, token).and_then(dashboards);
     key.tokens_valid_after.max(dashboard).map(whole_second)
@@ -420,8 +420,8 @@ fn min_time(max_lookback_s: Option<u64>, now: Timestamp) -> Option<Timestamp> {
 
 /// Returns the endpoints of a policy; `None` is all. A policy that lists no endpoints grants only
 /// the dashboard that it names, or else only the expressions that it lists: structured queries and
-/// listings would reveal what these hide. The endpoint of alerts is granted in addition if the
-/// policy has `alerts`.
+/// listings would reveal other metrics. The endpoint of alerts is granted in addition if the policy
+/// has `alerts`.
 fn granted_endpoints(policy: &EmbedPolicy) -> Option<Vec<Endpoint>> {
     let implied = match policy {
         EmbedPolicy { dashboard: Some(_), .. } => Some(Endpoint::Dashboard),

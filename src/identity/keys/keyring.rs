@@ -194,7 +194,7 @@ impl Identity {
         own.len()
     }
 
-    /// Returns the number of keys. Only touches memory.
+    /// Returns the number of keys. Does not access the disk.
     pub(in crate::identity) fn keys_count(&self) -> usize {
         self.keyring.read().by_id.len()
     }
@@ -273,13 +273,13 @@ impl Identity {
         Ok(Some(key))
     }
 
-    /// Returns an organisation's keys, oldest first. Only touches memory.
+    /// Returns an organisation's keys, oldest first. Does not access the disk.
     pub fn keys(&self, org: OrgId) -> Vec<Arc<ApiKey>> {
         self.keyring.read().by_org.get(&org).into_iter().flat_map(|own| own.values().cloned()).collect()
     }
 
-    /// Returns a key of an organisation; `None` also for another organisation's key. Only touches
-    /// memory.
+    /// Returns a key of an organisation; `None` also for another organisation's key. Does not
+    /// access the disk.
     pub fn key(&self, org: OrgId, key: KeyId) -> Option<Arc<ApiKey>> {
         self.keyring
             .read()

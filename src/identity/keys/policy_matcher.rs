@@ -1,15 +1,15 @@
 //! `label op "value"`: the matchers of embed policies.
 //!
 //! PromQL's own parser (`promql::syntax::parse_matcher`) belongs to a higher room, and it takes the
-//! whole rest of the text as an unquoted value, `x or b=~".*"` included. That is safe for a query,
-//! which can only see less. In a policy such a text is a mistake and must be refused. This parser
-//! accepts exactly one matcher. Both parsers read the texts that it accepts alike: a property test
-//! beside the handlers that pass policies to both checks this.
+//! whole rest of the text as an unquoted value, `x or b=~".*"` included. This is safe in a query,
+//! whose result can only shrink. In a policy such a text is a mistake and must be refused. This
+//! parser accepts exactly one matcher. Both parsers read the texts that it accepts alike: a
+//! property test beside the handlers that pass policies to both checks this.
 //!
-//! The label name is bare if it is a classic one. Any UTF-8 is a name in double quotes, single
-//! quotes or backquotes, with the escapes of PromQL. The value is in double or single quotes, with
-//! `\n`, `\t`, `\r`, `\\` and the quote itself escaped. It may be bare if it consists of letters,
-//! digits and `_ - . : / @ + * |` only.
+//! A classic label name has no quotes. Any UTF-8 is a name in double quotes, single quotes or
+//! backquotes, with the escapes of PromQL. The value is in double or single quotes, with `\n`,
+//! `\t`, `\r`, `\\` and the quote itself escaped. It may be bare if it consists of letters, digits
+//! and `_ - . : / @ + * |` only.
 
 use std::borrow::Cow;
 

@@ -66,7 +66,7 @@ impl Identity {
     }
 
     /// Records a minted token: each one that a person requested, and at most one a minute of those
-    /// that a key requested. Only touches memory; the next tick writes the entry.
+    /// that a key requested. Does not access the disk; the next tick writes the entry.
     pub fn note_minted(&self, org: OrgId, key: KeyId, actor: Option<UserId>, now: Timestamp) {
         let suppressed = match actor {
             Some(_) => Some(0),

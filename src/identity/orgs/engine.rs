@@ -25,7 +25,7 @@ use crate::identity::tables::target::SealedTarget;
 /// An engine that is not the local one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Engine {
-    /// Where samples are read.
+    /// The engine that reads are sent to.
     pub kind: EngineKind,
     /// The server that is read; `None` if it cannot be unsealed with this master key. Reads then
     /// fail, because local samples are not the organisation's.
@@ -43,11 +43,11 @@ pub struct Engine {
 /// A new engine.
 #[derive(Clone, Debug)]
 pub struct NewEngine {
-    /// As [`Engine::kind`].
+    /// The same as [`Engine::kind`].
     pub kind: EngineKind,
     /// A target that [`Target::check`] accepts.
     pub target: Target,
-    /// As [`Engine::split_after_s`].
+    /// The same as [`Engine::split_after_s`].
     pub split_after_s: u64,
     /// The version that is replaced, 0 if there is none; `None` replaces any.
     pub replaces: Option<u32>,
@@ -137,12 +137,12 @@ impl Identity {
     }
 
     /// Returns the engine of an organisation; `None` for local samples. The `Arc` stays the same
-    /// until the engine changes. Only touches memory.
+    /// until the engine changes. Does not access the disk.
     pub fn engine(&self, org: OrgId) -> Option<Arc<Engine>> {
         self.engines.0.read().ignore_poison().get(&org).cloned()
     }
 
-    /// Returns all organisations whose engine is not the local one. Only touches memory.
+    /// Returns all organisations whose engine is not the local one. Does not access the disk.
     pub fn engines(&self) -> Vec<(OrgId, Arc<Engine>)> {
         let engines = self.engines.0.read().ignore_poison();
         engines.iter().map(|(org, engine)| (*org, Arc::clone(engine))).collect()

@@ -52,15 +52,15 @@ pub struct NewForwardTarget {
     pub name: String,
     /// A target that [`Target::check`] accepts.
     pub target: Target,
-    /// As [`ForwardTarget::protocol`].
+    /// The same as [`ForwardTarget::protocol`].
     pub protocol: String,
-    /// As [`ForwardTarget::compression`].
+    /// The same as [`ForwardTarget::compression`].
     pub compression: String,
-    /// As [`ForwardTarget::rules`].
+    /// The same as [`ForwardTarget::rules`].
     pub rules: String,
-    /// As [`ForwardTarget::enabled`].
+    /// The same as [`ForwardTarget::enabled`].
     pub enabled: bool,
-    /// As [`ForwardTarget::from_seq`]. A change keeps the stored one.
+    /// The same as [`ForwardTarget::from_seq`]. A change keeps the stored number.
     pub from_seq: u64,
 }
 
@@ -107,7 +107,7 @@ fn id_of(org: OrgId, number: u32) -> [u8; 8] {
 }
 
 impl Identity {
-    /// Returns whether an organisation has an enabled target. Only touches memory.
+    /// Returns whether an organisation has an enabled target. Does not access the disk.
     pub fn is_forwarding(&self, org: OrgId) -> bool {
         self.forwarding.0.read().ignore_poison().contains(&org)
     }
@@ -203,7 +203,7 @@ impl Identity {
             let before = rows.iter().find(|((_, other), _)| *other == number).map(|(_, row)| row);
             match before {
                 None if !is_new => return Err(ForwardTargetError::NotFound),
-                // Another request created it meanwhile.
+                // Another request created the target meanwhile.
                 Some(_) if is_new => return Err(ForwardTargetError::Exists),
                 None if rows.len() >= FORWARD_TARGETS_MAX => return Err(ForwardTargetError::TooMany),
                 _ => {}

@@ -30,7 +30,7 @@ const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Maximum number of open invitations of one organisation.
 const INVITES_MAX: usize = 1_000;
 /// Maximum number of members of one organisation. A change that may remove the last owner reads all
-/// of them.
+/// members.
 const MEMBERS_MAX: usize = 10_000;
 
 /// An open invitation, as administrators see it.

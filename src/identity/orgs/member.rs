@@ -19,7 +19,7 @@ use crate::identity::tables::user::{User, active};
 pub struct Member {
     /// The account.
     pub user: User,
-    /// Its role.
+    /// The role.
     pub role: Role,
     /// Time of joining.
     pub joined_at: Timestamp,

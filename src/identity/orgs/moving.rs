@@ -233,7 +233,7 @@ impl Identity {
     }
 
     /// Returns whether the organisation is moved: its log is sent to the engine that answers its
-    /// queries. Only touches memory.
+    /// queries. Does not access the disk.
     pub fn is_moved(&self, org: OrgId) -> bool {
         self.moved.0.read().ignore_poison().contains(&org)
     }
@@ -246,7 +246,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Removes the state of a move. Nothing that was sent is removed. Blocks (commit).
+    /// Removes the state of a move. Samples that were sent stay at the target. Blocks (commit).
     ///
     /// # Errors
     /// [`MoveStateError`].

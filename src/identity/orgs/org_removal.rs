@@ -92,7 +92,7 @@ impl Identity {
         self.removing.lock().ignore_poison()
     }
 
-    /// Returns the deleted organisations that still have data. Only touches memory.
+    /// Returns the deleted organisations that still have data. Does not access the disk.
     pub fn removals(&self) -> Vec<OrgId> {
         self.removing().iter().copied().collect()
     }

@@ -143,8 +143,8 @@ impl Identity {
         Ok(())
     }
 
-    /// Returns an organisation's own limits; the default if it has none or does not exist. Only
-    /// touches memory.
+    /// Returns an organisation's own limits; the default if it has none or does not exist. Does not
+    /// access the disk.
     pub fn org_settings(&self, org: OrgId) -> OrgSettings {
         self.org_settings.0.read().ignore_poison().get(&org).cloned().unwrap_or_default()
     }

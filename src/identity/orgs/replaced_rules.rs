@@ -14,7 +14,7 @@ pub struct ReplacedRuleVersion {
     pub place: RuleGroupPlace,
     /// The number of the version.
     pub version: u32,
-    /// When it was replaced or removed.
+    /// The time at which the group was replaced or removed.
     pub replaced_at: Timestamp,
     /// The number of the version that replaced it; `None` if the group was removed.
     pub next: Option<u32>,

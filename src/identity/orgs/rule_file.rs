@@ -39,9 +39,9 @@ pub struct FileRuleGroup {
 /// A group of a rule file that was removed, or replaced by one with another text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovedFileGroup {
-    /// The group as it was.
+    /// The group before its removal.
     pub group: FileRuleGroup,
-    /// When the files were first loaded without it.
+    /// The time at which the files were first loaded without the group.
     pub removed_at: Timestamp,
 }
 

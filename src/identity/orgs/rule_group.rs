@@ -16,7 +16,7 @@ use crate::model::{OrgId, Timestamp};
 pub const RULE_GROUPS_STORED_MAX: usize = 1_000;
 /// The most rules of all stored groups of an organisation, inclusive.
 pub const RULES_STORED_MAX: u32 = 20_000;
-/// The most bytes of the text of a stored group, inclusive: what fits into one change.
+/// The most bytes of the text of a stored group, inclusive, so that it fits into one change.
 pub const RULE_GROUP_BYTES_MAX: usize = 128 << 10;
 /// The most bytes of the texts of all stored groups of an organisation, inclusive.
 pub const RULE_TEXTS_BYTES_MAX: usize = 10 << 20;
@@ -35,7 +35,7 @@ pub struct RuleGroupPlace {
 /// A stored group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredRuleGroup {
-    /// Where it is.
+    /// The place of the group.
     pub place: RuleGroupPlace,
     /// The group as YAML.
     pub yaml: String,
@@ -224,7 +224,7 @@ impl Identity {
         Ok(written)
     }
 
-    /// Removes a group. Its versions stay. Blocks (commits).
+    /// Removes a group. The versions stay. Blocks (commits).
     ///
     /// # Errors
     /// [`RuleGroupError`]; then nothing is changed.
@@ -283,7 +283,7 @@ impl Identity {
             let gone = self.remove_one_rule_group(actor, place.clone(), ExpectedVersion::Any, now());
             match gone {
                 Ok(()) => removed(&place),
-                // Another request removed it meanwhile.
+                // Another request removed the group meanwhile.
                 Err(RuleGroupError::NotFound) => {}
                 Err(error) => return Err(error),
             }

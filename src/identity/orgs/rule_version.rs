@@ -169,7 +169,7 @@ fn surplus(histories: &[(GroupKey, RuleHistoryRow)]) -> BTreeMap<GroupKey, u32> 
 
 impl Identity {
     /// Returns the versions of a group, the newest first: the current one, and those that it
-    /// replaced. A removed group has no current one.
+    /// replaced. A removed group has no current version.
     pub(super) fn rule_versions_of(&self, key: &GroupKey) -> Result<Vec<RuleGroupVersion>, StoreError> {
         let (current, history) = self.read_rule_versions(key)?;
         let replaced = history.0.iter().rev().map(ReplacedVersion::view);

@@ -28,7 +28,7 @@ pub(in crate::identity) struct DashboardRow {
     pub(in crate::identity) tags: Vec<String>,
     pub(in crate::identity) version: u32,
     pub(in crate::identity) created_at: Timestamp,
-    /// `None` on the command line.
+    /// The author; `None` on the command line.
     pub(in crate::identity) created_by: Option<UserId>,
     pub(in crate::identity) updated_at: Timestamp,
     pub(in crate::identity) updated_by: Option<UserId>,
@@ -92,8 +92,8 @@ pub(in crate::identity) struct DashboardUsageRow {
     pub(in crate::identity) dashboards: u32,
     /// Compressed size of all stored versions, bytes; also those whose removal is pending.
     pub(in crate::identity) stored_bytes: u64,
-    /// The uids that were deleted last, each with its last version. A new dashboard with one of
-    /// them continues its version numbers.
+    /// The uids that were deleted last, each with its last version. A new dashboard with the uid of
+    /// a deleted one continues its version numbers.
     pub(in crate::identity) deleted: Vec<(String, u32)>,
 }
 

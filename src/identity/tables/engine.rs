@@ -7,7 +7,8 @@ use crate::identity::tables::target::SealedTarget;
 use crate::kv::Record;
 use crate::model::{OrgId, Timestamp};
 
-/// Where the samples of an organisation are read. Organisations without a row read local samples.
+/// The engine from which the samples of an organisation are read. Organisations without a row read
+/// local samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EngineKind {
     /// All samples are read from another server.

@@ -18,7 +18,7 @@ pub struct KeyScopes {
     pub read: bool,
     /// Signing and minting embed tokens.
     pub embed: bool,
-    /// Changing rules and silences (C13, C14). Since version 5 of [`KeyRow`].
+    /// Changing rules and silences (C13, C14). The scope exists since version 5 of [`KeyRow`].
     pub alerting: bool,
 }
 
@@ -86,10 +86,10 @@ pub struct EmbedSettings {
     /// The limits of every token of this key.
     pub policy: EmbedPolicy,
     /// Evaluation time in seconds that all tokens of the key may use in a trailing minute, 1 to
-    /// 3,600; `None` is no limit. Since version 4 of [`KeyRow`].
+    /// 3,600; `None` is no limit. The field exists since version 4 of [`KeyRow`].
     pub query_seconds_per_minute: Option<u32>,
-    /// Exact origins whose pages may not use the tokens of the key, whatever `origins` says; at
-    /// most 64. Since version 4 of [`KeyRow`].
+    /// Exact origins whose pages may not use the tokens of the key, even if `origins` allows them;
+    /// at most 64. The field exists since version 4 of [`KeyRow`].
     pub blocked_origins: Vec<String>,
 }
 
@@ -147,15 +147,15 @@ pub struct EmbedPolicy {
     pub min_step_s: Option<u64>,
     /// `*`, or exact origins; only in tokens.
     pub origins: Option<Vec<String>>,
-    /// The only dashboard that may be shown. Since version 3 of [`KeyRow`].
+    /// The only dashboard that may be shown. The field exists since version 3 of [`KeyRow`].
     pub dashboard: Option<DashboardPolicy>,
-    /// What may be shown of alerts. Unlike the other fields it grants, and `None` grants nothing.
-    /// Since version 5 of [`KeyRow`].
+    /// The alerts and their fields that may be shown. Unlike the other fields it grants, and `None`
+    /// grants nothing. The field exists since version 5 of [`KeyRow`].
     pub alerts: Option<AlertsPolicy>,
 }
 
-/// What tokens may show of an alert beyond its labels, its state and its times. Rules are evaluated
-/// with the whole organisation, so both may reveal series that a token cannot read.
+/// The parts of an alert that tokens may show beyond its labels, its state and its times. Rules are
+/// evaluated with the whole organisation, so both may reveal series that a token cannot read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AlertsPolicy {
     /// The names of the annotations; at most 16.
@@ -219,7 +219,7 @@ pub(in crate::identity) struct KeyRow {
     pub(in crate::identity) embed: EmbedSettings,
     pub(in crate::identity) ingest: IngestSettings,
     pub(in crate::identity) tokens_valid_after: Option<Timestamp>,
-    /// Since version 2.
+    /// The field exists since version 2.
     pub(in crate::identity) read: ReadSettings,
 }
 

@@ -31,7 +31,7 @@ pub struct SealError;
 pub(in crate::identity) struct SealedFor<'a> {
     /// The kind of record: `totp`, `api_key`.
     pub(in crate::identity) kind: &'static str,
-    /// Its key.
+    /// The key.
     pub(in crate::identity) id: &'a [u8],
 }
 

@@ -14,9 +14,9 @@ use crate::model::{OrgId, Timestamp};
 /// The direction of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MoveDirection {
-    /// To another engine.
+    /// The move to another engine.
     Away,
-    /// From the other engine to this server.
+    /// The move from the other engine to this server.
     Back,
 }
 
@@ -43,7 +43,7 @@ impl HistoryCursor {
 /// The step of a move, and the position within it. Times are milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MoveStep {
-    /// Nothing was sent.
+    /// No sample was sent.
     Planned,
     /// Samples before `cut_ms` are sent from the store.
     History {
@@ -58,7 +58,8 @@ pub enum MoveStep {
     },
     /// Records of the log are sent, and the samples of the target are compared with the store.
     Tail {
-        /// As in `History`. A record with an earlier sample repeats or completes the history.
+        /// The same as in `History`. A record with an earlier sample repeats or completes the
+        /// history.
         cut_ms: i64,
         /// Everything before this record is at the target.
         next: u64,
@@ -71,9 +72,9 @@ pub enum MoveStep {
     },
     /// Queries are answered by the other engine, and the log is sent to it.
     Switched {
-        /// As in `Tail`.
+        /// The same as in `Tail`.
         next: u64,
-        /// As in `Tail`.
+        /// The same as in `Tail`.
         sending: Option<u64>,
     },
     /// Samples of the other engine are stored here, and the log is still sent to it (back only).
@@ -82,9 +83,9 @@ pub enum MoveStep {
         next_ms: i64,
         /// The exclusive end.
         until_ms: i64,
-        /// As in `Tail`.
+        /// The same as in `Tail`.
         next: u64,
-        /// As in `Tail`.
+        /// The same as in `Tail`.
         sending: Option<u64>,
     },
     /// Queries are answered here again.

@@ -14,7 +14,7 @@ pub(in crate::identity) const NAME_BYTES_MAX: usize = 200;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// `too_long`.
-    #[error("a name has at most {NAME_BYTES_MAX} bytes, this one {0}")]
+    #[error("a name has at most {NAME_BYTES_MAX} bytes; this one has {0}")]
     TooLong(usize),
     /// `characters`.
     #[error("a name has no control characters and no invisible ones; this one has U+{:04X}", u32::from(*.0))]

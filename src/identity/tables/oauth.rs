@@ -22,7 +22,7 @@ pub enum Provider {
 /// The properties of a provider in this room.
 #[derive(Clone, Copy, Debug)]
 struct ProviderRow {
-    /// The name in paths and responses. In upper case it is part of the names of its settings.
+    /// The name in paths and responses. The names of its settings contain it in upper case.
     name: &'static str,
     /// The number of a login through it in stored sessions: unique among all methods of a login
     /// ([`AuthMethod`](crate::identity::AuthMethod)), and never reused.

@@ -73,7 +73,7 @@ pub enum Limit {
     At(u64),
 }
 
-/// An organisation's own limits (docs/specification.md C3). By default all are the server's.
+/// An organisation's own limits (docs/specification.md C3). By default all values are the server's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OrgSettings {
     /// Retention of samples, days.

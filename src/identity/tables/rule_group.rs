@@ -15,7 +15,7 @@ pub(in crate::identity) struct RuleGroupRow {
     pub(in crate::identity) rules: u32,
     /// Increases with each change; never 0.
     pub(in crate::identity) version: u32,
-    /// Never before the end of an older version.
+    /// The end is never before that of an older version.
     pub(in crate::identity) updated_at: Timestamp,
     /// `None` for an API key.
     pub(in crate::identity) updated_by: Option<UserId>,
@@ -36,7 +36,7 @@ pub(in crate::identity) struct ReplacedVersion {
     pub(in crate::identity) valid_from: Timestamp,
     /// Exclusive, and not before `valid_from`.
     pub(in crate::identity) valid_until: Timestamp,
-    /// Who stored it; `None` for an API key.
+    /// The account that stored it; `None` for an API key.
     pub(in crate::identity) updated_by: Option<UserId>,
     /// Length of the text, bytes.
     pub(in crate::identity) bytes: u32,
@@ -81,7 +81,7 @@ pub(in crate::identity) struct FileRuleGroupRow {
     pub(in crate::identity) name: String,
     /// The text as YAML, packed.
     pub(in crate::identity) text: Vec<u8>,
-    /// When the group was first loaded without it; `None` if it is loaded.
+    /// The time at which the group was first not in a loaded file; `None` if it is loaded.
     pub(in crate::identity) removed_at: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! What an organisation scrapes.
+//! The scrape configuration of an organisation.
 
 use serde::{Deserialize, Serialize};
 

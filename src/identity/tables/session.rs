@@ -28,8 +28,8 @@ pub enum AuthMethod {
     Invite,
 }
 
-/// The methods that are not providers, with their stored numbers. Those of providers are in the
-/// same range: [`Provider::login_number`].
+/// The methods that are not providers, with their stored numbers. The numbers of providers are in
+/// the same range: [`Provider::login_number`].
 const METHODS: [(AuthMethod, u32); 5] = [
     (AuthMethod::Password, 0),
     (AuthMethod::MagicLink, 1),

@@ -21,7 +21,8 @@ pub(in crate::identity) struct TotpRow {
     pub(in crate::identity) recovery: Vec<SecretHash>,
     /// Times of wrong codes, at most twenty, oldest first.
     pub(in crate::identity) failures: Vec<Timestamp>,
-    /// The session that started the enrolment; the enrolment ends with it. Since version 2.
+    /// The session that started the enrolment; the enrolment ends with it. The field exists since
+    /// version 2.
     pub(in crate::identity) begun_by: Option<SecretHash>,
 }
 

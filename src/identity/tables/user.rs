@@ -94,7 +94,7 @@ pub(in crate::identity) struct UserRow {
     pub(in crate::identity) created_at: Timestamp,
     /// Sessions with a lower number have ended; one write ends any number of them.
     pub(in crate::identity) sessions_epoch: u32,
-    /// Since version 2.
+    /// The field exists since version 2.
     pub(in crate::identity) address_proof: AddressProof,
 }
 
@@ -134,7 +134,7 @@ impl Record for UserRow {
     }
 }
 
-/// What is known about the owner of an account's address.
+/// The evidence that an account's owner reads mail to its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::identity) enum AddressProof {
     // Variants are stored by their index: append new ones.

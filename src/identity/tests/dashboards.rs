@@ -87,7 +87,7 @@ fn a_deletion_that_a_crash_interrupts_is_finished_and_spares_a_new_dashboard() {
     let documents = identity.rows::<DocumentRow>(&org).expect("read");
     identity.delete_dashboard(org, None, "u0", ExpectedVersion::Exactly(2), now).expect("deleted");
     assert_eq!(left(&instance, org)[..4], [0, 0, 0, 0]);
-    // As if the process had ended after the change that deletes the dashboard.
+    // Simulates a process that ends after the change that deletes the dashboard.
     identity
         .change(move |txn| {
             let mut usage = store::read::<DashboardUsageRow>(txn, &org)?.expect("there");

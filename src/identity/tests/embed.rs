@@ -675,7 +675,7 @@ fn the_dashboard_of_a_grant_is_the_intersection_of_token_and_key() {
 }
 
 /// Threat 71: neither a token of a key without alerts nor a token that does not name them has
-/// alerts, whatever endpoints they list.
+/// alerts, with any list of endpoints.
 #[test]
 fn alerts_are_granted_only_if_key_and_token_both_name_them() {
     let settings = |alerts, endpoints| {
@@ -867,8 +867,8 @@ fn refused_tokens_are_in_the_organisations_audit_log() {
     assert_eq!((entry.target.clone(), entry.detail.as_str()), (page.key.to_string(), "aud"));
 }
 
-/// The rule of dates is that of `revoke_tokens`: no token from before survives, and no clock that
-/// was ahead, second revocation or restart helps one.
+/// The rule of dates is that of `revoke_tokens`: no earlier token stays valid, not even after a
+/// clock that was ahead, a second revocation or a restart.
 #[test]
 fn revoked_tokens_of_a_dashboard_stay_refused_and_minted_ones_work() {
     let mut page = page();

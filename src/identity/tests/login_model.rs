@@ -461,7 +461,8 @@ impl LoginModel {
         self.sessions.push(ModelSession::new(login, now_ms));
     }
 
-    /// Uses a live session, as a request does, so that time alone does not end what it starts.
+    /// Uses a live session, as a request does, so that the flow that it starts does not fail
+    /// because of the age of the session.
     fn used_live_session(&mut self, number: usize) -> Option<(usize, Arc<Session>)> {
         let at = self.live(number)?;
         self.use_session(at);

@@ -52,8 +52,8 @@ fn hashes_of_older_costs_take_the_same_work_as_unknown_addresses() {
     for email in everybody {
         assert_eq!(spent(&mut instance, email), 8 + 16 * 2 + 64 * 3, "{email}");
     }
-    // A login replaces the hash by one of today's cost. After the last login of a cost, it adds no
-    // work.
+    // A login replaces the hash by one of today's cost. A cost adds no work after the last account
+    // with it has logged in.
     for email in [EMAIL, "rosa@example.org"] {
         instance.login_as(email, PASSWORD, "192.0.2.200", None).expect("right");
     }
@@ -180,7 +180,7 @@ fn a_guesser_on_many_networks_delays_unknown_browsers_and_not_the_owners() {
     attempt(&mut instance, None).expect("the wait has ended for all");
 }
 
-/// The same address from the same network, such as behind one proxy.
+/// The logins have the same address and network, such as behind one proxy.
 #[test]
 fn a_guesser_on_the_same_network_does_not_lock_the_owners_browser_out() {
     let mut instance = TestInstance::with_owner();

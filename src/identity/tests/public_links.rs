@@ -244,7 +244,7 @@ fn a_deleted_dashboard_takes_its_links_along_and_a_new_one_of_its_uid_has_none()
     let (left, used) = rows(&instance);
     assert_eq!((left.len(), used), (0, 0));
 
-    // As if the process had ended after the change that deletes the dashboard.
+    // Simulates a process that ends after the change that deletes the dashboard.
     let row = stored[0].1.clone();
     let link_key = key.clone();
     identity
@@ -395,7 +395,7 @@ fn invalid_settings_of_a_link_name_their_field() {
         };
         assert_eq!(errors.first().map(|error| error.field), Some(field), "{errors:?}");
     }
-    // Locked and open at once.
+    // The variable is locked and open at once.
     let mut both = base();
     both.dashboard.open.insert("tenant".into(), None);
     assert!(matches!(create(&mut instance, org, both), Err(PublicLinkError::Validation(_))));

@@ -53,7 +53,7 @@ fn change(id: u8, value: Option<Vec<u8>>) -> NotifyStateChange {
     NotifyStateChange { kind: 4, id: [id; 16], value }
 }
 
-/// Each of them needs more rows than another one leaves of a change.
+/// Each removal needs more rows than fit into a change beside another removal.
 #[test]
 fn large_values_of_a_deleted_organisation_are_removed() {
     let mut instance = TestInstance::with_owner();
@@ -153,7 +153,7 @@ fn configurations_of_their_documented_size_are_stored_and_read_again() {
     assert_eq!(identity.scrape_config(org).expect("read").and_then(|one| one.text), Some(config));
     assert_eq!(identity.notifications(org).expect("read").and_then(|one| one.text), Some(document));
     assert_eq!(identity.scraped_targets(org).expect("read"), targets);
-    // The secrets in it are still sealed.
+    // The secrets in the row are still sealed.
     let compressed = identity.row::<tables::scrape::ScrapeRow>(&org).expect("read").expect("stored");
     let sealed = compressed.sealed_text.expect("a text");
     assert!(sealed.len() < 20_000 && !sealed.windows(4).any(|bytes| bytes == [0x28, 0xb5, 0x2f, 0xfd]));
@@ -212,7 +212,7 @@ fn a_confirmed_deletion_continues_after_a_crash_at_any_step() {
     let owner = instance.owner().id;
     assert_eq!(instance.identity().membership(owner, "acme").expect("read"), None);
     assert_eq!(instance.identity().memberships(owner).expect("read"), []);
-    // As if the process had ended between two changes of the removal.
+    // Simulates a process that ends between two changes of the removal.
     let user = owner;
     instance
         .identity()

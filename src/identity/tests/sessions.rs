@@ -73,7 +73,7 @@ fn six_hundred_requests_cause_at_most_two_writes() {
         }
     }
     assert!(batches <= 2, "{batches}");
-    // The same if the minute ends during the requests.
+    // The result is the same if the minute ends during the requests.
     instance.advance_ms(55_000);
     for request in 0..600 {
         instance.advance_ms(16);

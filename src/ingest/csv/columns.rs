@@ -32,7 +32,7 @@ pub enum ColumnsError {
     #[error("no column is {0}")]
     Missing(&'static str),
     /// More labels than are parsed.
-    #[error("{0} labels; at most 1024 are allowed")]
+    #[error("{0} columns are labels; at most 1024 are allowed")]
     Labels(usize),
     /// The header line is missing or invalid.
     #[error("the first line must name the columns: {0}")]

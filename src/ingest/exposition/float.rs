@@ -7,7 +7,7 @@ use crate::ingest::number;
 pub enum FloatLabels {
     /// With a point or an exponent, as OpenMetrics writes them and Prometheus stores them: `1.0`.
     OpenMetrics,
-    /// As Go's client writes them in the text format: `1`.
+    /// The texts that Go's client writes in the text format: `1`.
     Text,
 }
 

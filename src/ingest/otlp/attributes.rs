@@ -222,8 +222,8 @@ fn push_quoted(text: &str, out: &mut String) -> Result<(), TranslateError> {
     Ok(())
 }
 
-/// Returns attributes by label name. Those that fold to the same name are joined by `;` in the
-/// order of their keys.
+/// Returns attributes by label name. Values of attributes that fold to the same name are joined by
+/// `;` in the order of their keys.
 pub(super) fn fold(mut attributes: Vec<(String, String)>) -> BTreeMap<String, String> {
     let mut folded: BTreeMap<String, String> = BTreeMap::new();
     attributes.sort_by(|(a, _), (b, _)| a.cmp(b));

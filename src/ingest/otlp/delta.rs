@@ -17,13 +17,13 @@ pub struct DeltaTimes {
 /// The reason why a point is not added to the total of its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeltaRefusal {
-    /// It repeats the point before.
-    #[error("it repeats the point before, which is added already")]
+    /// The point repeats the previous one.
+    #[error("it repeats the previous point, which was already added")]
     Repeated,
-    /// It is not newer than the point before.
-    #[error("its time is not after the time of the point before; changes are added in order")]
+    /// The point is not newer than the previous one.
+    #[error("its time is not after that of the previous point; changes are added in order")]
     Reordered,
-    /// Its start is after its time.
+    /// The start of the point is after its time.
     #[error("its start is after its time")]
     StartAfterEnd,
 }

@@ -115,8 +115,8 @@ impl Translator<'_> {
         self.buckets.render();
         let bounds = &self.buckets.bounds;
         exemplars::each(message, 8, at, &mut self.sink, |exemplar, sink| {
-            // They are added to the batch, and counted, after the buckets are sorted; this bounds
-            // them until then.
+            // The exemplars are added to the batch, and counted, after the buckets are sorted; this
+            // limit bounds them until then.
             add_count("exemplars", &mut exemplars_by_bucket.len(), 1, sink.limits.exemplars_max)?;
             exemplars_by_bucket.push((bounds.partition_point(|bound| *bound < exemplar.value), exemplar));
             Ok(())

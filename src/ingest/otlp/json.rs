@@ -252,10 +252,10 @@ pub(super) fn to_protobuf(body: &[u8], limits: &DecodeLimits) -> Result<Vec<u8>,
     }
 }
 
-/// Bytes of the length of a nested message, whatever its value, so that it can be filled in
-/// afterwards. A length of minimal size would move the whole message, once for each message around
-/// it: seconds of work for a body of 60 kB that gzip made of one long string in a hundred nested
-/// objects.
+/// Number of bytes of the length of a nested message. It is constant, so that the length can be
+/// filled in afterwards. A length of minimal size would move the whole message, once for each
+/// message around it: seconds of work for a body of 60 kB that gzip made of one long string in a
+/// hundred nested objects.
 const LENGTH_BYTES: usize = 5;
 
 /// The protobuf output and its limit in bytes.

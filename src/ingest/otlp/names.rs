@@ -57,7 +57,7 @@ const UNITS: &[(&str, &str)] = &[
     ("us", "microseconds"),
 ];
 
-/// The same for units after a slash.
+/// The singular words of units after a slash.
 const PER_UNITS: &[(&str, &str)] = &[
     ("d", "day"),
     ("h", "hour"),
@@ -146,7 +146,7 @@ pub(super) fn label(key: &str, name: &mut String) {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if !key.bytes().all(good) {
         name.clear();
-        // One underscore per character, whatever its length in bytes.
+        // Writes one underscore per character, even if it has several bytes.
         name.extend(key.chars().map(|c| if u8::try_from(c).is_ok_and(good) { c } else { '_' }));
     }
     match *name.as_bytes() {

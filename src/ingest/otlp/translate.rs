@@ -274,7 +274,7 @@ impl<'l> Translator<'l> {
                     .to_owned();
             self.sink.refuse(0, &[&rendered_name(header.name)], ("no_data", reason));
         }
-        // A metric has data of one kind. Should it have several, all are translated.
+        // A metric has data of one kind. If it has several, all are translated.
         let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if let Some(kind) = data_kind(field.number) {

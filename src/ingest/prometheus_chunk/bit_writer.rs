@@ -8,7 +8,7 @@ pub(super) struct BitWriter {
     bytes: Vec<u8>,
     /// The bits that are not in `bytes` yet, in the lowest places. The others are 0.
     pending: u64,
-    /// Their number, at most 63.
+    /// The number of bits, at most 63.
     pending_bits: u32,
 }
 

@@ -71,7 +71,7 @@ pub enum ChunkError {
     /// The chunk ends before its last sample.
     #[error("a chunk ends before its last sample")]
     Truncated,
-    /// The encoding is not known here.
+    /// The decoder does not know the encoding.
     #[error("chunks of the encoding {0} are not supported")]
     Encoding(u64),
     /// The bytes are invalid.

@@ -84,13 +84,13 @@ impl Default for ReadLimits {
     }
 }
 
-/// The reason why a response is refused. Nothing of it is used.
+/// The reason why a response is refused. No part of the response is used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// More than the limits allow.
+    /// The response exceeds a limit.
     #[error("the upstream sent {found} {what}; at most {allowed} are allowed")]
     TooLarge {
-        /// What there are too many of.
+        /// The items of which there are too many.
         what: &'static str,
         /// The number at which decoding stopped.
         found: u64,
@@ -121,7 +121,7 @@ pub enum ReadError {
     /// A chunk ends before its last sample.
     #[error("a chunk ends before its last sample")]
     ChunkTruncated,
-    /// The encoding of a chunk is not known here.
+    /// The decoder does not know the encoding of a chunk.
     #[error("chunks of the encoding {0} are not supported")]
     ChunkEncoding(u64),
     /// A chunk is invalid.

@@ -160,7 +160,7 @@ pub fn put_chunk_frame(labels: &Labels, chunks: &[EncodedChunk], query: usize, o
 #[derive(Debug, Default)]
 pub struct TimeSeriesMessage {
     bytes: Vec<u8>,
-    /// A histogram inside of it.
+    /// A histogram inside of the chunk.
     histogram: Vec<u8>,
 }
 

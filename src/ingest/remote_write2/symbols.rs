@@ -11,7 +11,7 @@ pub(super) struct Symbols<'a> {
     inline: Vec<InlineSymbol>,
 }
 
-/// A copy of a symbol that needs no lookup in the message. Of a long symbol it holds only the
+/// A copy of a symbol that needs no lookup in the message. For a long symbol it holds only the
 /// length.
 #[derive(Clone, Copy)]
 struct InlineSymbol {
@@ -73,8 +73,8 @@ pub(super) struct LabelBuffer<'a> {
     pub(super) used: usize,
 }
 
-/// Bytes that are copied for a short symbol, whatever its length: a copy of constant length is two
-/// moves. Most symbols are shorter.
+/// Number of bytes that are copied for every short symbol: a copy of constant length is two moves.
+/// Most symbols are shorter.
 const INLINE_BYTES: usize = 32;
 
 /// Longest symbol of the usual form. The maximum of references with longer symbols would exceed the

@@ -28,12 +28,12 @@ const BUFFER_BYTES: usize = POSITIONS + LOOKAHEAD;
 
 type WorkBuffer = [u8; BUFFER_BYTES];
 
-/// By tag: the length of the element in the low byte, and in the bytes above it the upper part of
-/// its offset.
+/// The length of each tag's element in the low byte, and the upper part of its offset in the bytes
+/// above.
 const ELEMENTS: [u32; 256] = elements();
 /// An entry whose offset lies outside every buffer, so that `rare` decodes the element.
 const RARE: u32 = u32::MAX;
-/// By kind: the mask of those bits of the two bytes after the tag that belong to the offset.
+/// The masks, by kind, of the bits of the two bytes after the tag that belong to the offset.
 const OFFSETS: [u32; 4] = [0, 0xff, 0xffff, 0];
 
 const LITERAL: usize = 0;

@@ -196,7 +196,7 @@ impl<'a> MetadataTable<'a> {
 /// itself.
 #[derive(Debug, Default)]
 pub(super) struct CreatedTimes {
-    /// By the bytes of a [`CreatedKey`]; milliseconds.
+    /// Times in milliseconds, by the bytes of a [`CreatedKey`].
     starts: BTreeMap<Vec<u8>, i64>,
     key: CreatedKey,
 }

@@ -118,7 +118,7 @@ impl<'a> LineCursor<'a> {
         }
     }
 
-    /// Skips `byte` if it is next. Returns whether it was.
+    /// Skips `byte` if it is next. Returns whether it was skipped.
     #[inline]
     pub(super) fn consume(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);

@@ -36,7 +36,7 @@ pub enum CommitFailure {
     /// Control is fenced. The change that fenced it may still be present after the restart.
     #[error(transparent)]
     Fenced(#[from] Fenced),
-    /// The disk is full. Nothing was written, and the change may be retried.
+    /// The disk is full. No row was written, and the change may be retried.
     #[error("no room for account changes")]
     NoRoom(#[source] Arc<FileError>),
     /// The change exceeds a limit, or the rows that it changes cannot be read.
@@ -65,7 +65,7 @@ pub enum CommitError<E> {
     Failed(#[source] CommitFailure),
 }
 
-/// Where the committer reports whether a change is durable.
+/// The channel in which the committer reports whether a change is durable.
 pub(super) type ChangeReply = SyncSender<Result<(), CommitFailure>>;
 
 /// A request to the committer.
@@ -93,7 +93,7 @@ pub(super) enum CommitterRequest {
 pub(super) enum ExportTrigger {
     /// Enough journal has gathered, or anything has changed and the last export is old enough.
     IfDue(Timestamp),
-    /// Anything has changed.
+    /// Any row has changed since the last export.
     IfChanged,
 }
 

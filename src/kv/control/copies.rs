@@ -50,8 +50,8 @@ pub enum StandbyRole {
 pub struct StandbyRow {
     /// The role.
     pub role: StandbyRole,
-    /// The epoch, which grows with each promotion. In a fenced store, the epoch of the promoted
-    /// one.
+    /// The epoch, which grows with each promotion. The epoch of the promoted store, if this one is
+    /// fenced.
     pub epoch: u64,
     /// In a follower, the last copied account change, by the number of the primary.
     pub accounts: u64,
@@ -123,7 +123,7 @@ pub enum KnownChanges {
     Changes(Vec<CopiedChange>),
     /// All rows, because the journal no longer has the changes after the position.
     Rows {
-        /// The number of the last change in them.
+        /// The number of the last copied change.
         seq: u64,
         /// [`CopiedChange::check`] of that change; 0 if it is not known.
         check: u32,
@@ -140,7 +140,7 @@ pub enum KnownChanges {
 /// Errors of storing copied changes.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountCopyError {
-    /// The rows are damaged or belong to other tables. Nothing was stored.
+    /// The rows are damaged or belong to other tables. No row was stored.
     #[error("copied account rows are invalid: {0}")]
     Invalid(&'static str),
     /// The changes could not be made durable.
@@ -227,7 +227,7 @@ impl From<JournalError> for ReplayEnd {
 /// The answer to waiting changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Release {
-    /// Those up to this number are confirmed.
+    /// The changes up to this number, inclusive, are confirmed.
     Confirmed(u64),
     /// A second has passed.
     Tick,
@@ -237,7 +237,7 @@ pub(super) enum Release {
 
 /// Copied changes to be stored.
 pub(super) enum CopiedWork {
-    /// With the number and the check of each change.
+    /// The rows with the number and the check of each change.
     Changes(Vec<(u64, u32, RowChanges)>),
     Rows {
         seq: u64,
@@ -508,7 +508,7 @@ impl Control {
         self.shared.recent.lock().ignore_poison()
     }
 
-    /// Returns the account changes after `seq`. Does not wait for new ones.
+    /// Returns the account changes after `seq`. Does not wait for new changes.
     ///
     /// # Errors
     /// [`CommitError`] if control is closed or its rows cannot be read.

@@ -11,10 +11,10 @@
 //! footer, 32 bytes
 //!  0 u32 0   4 u64 rows   12 u64 seq   20 8 "PROMPLXE"   28 u32 CRC32C of all before this word
 //! ```
-//! Written as `.new`, synced, renamed, and `exports/` synced. One is written when 2 MiB of journal
-//! have gathered, every 15 minutes if anything has changed, and at a clean stop. A journal file is
-//! removed when the *older* of the two exports covers it, so that one bad export is not fatal
-//! (docs/storage.md section 6).
+//! An export is written as `.new`, synced and renamed, and then `exports/` is synced. One is
+//! written when 2 MiB of journal have gathered, every 15 minutes if anything has changed, and at a
+//! clean stop. A journal file is removed when the *older* of the two exports covers it, so that one
+//! bad export is not fatal (docs/storage.md section 6).
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -75,7 +75,7 @@ impl ExportError {
 /// A completed export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportReport {
-    /// Sequence number of the last change in it.
+    /// Sequence number of the last change in the export.
     pub seq: u64,
     /// Number of rows.
     pub rows: u64,
@@ -99,7 +99,7 @@ pub(in crate::kv) enum BadExport {
     File(#[from] FileError),
     #[error("{} belongs to store {found}", path.display())]
     Foreign { path: PathBuf, found: StoreId },
-    #[error("{} has version {found}, this program reads {VERSION}", path.display())]
+    #[error("{} has version {found}, but this program reads {VERSION}", path.display())]
     Newer { path: PathBuf, found: u16 },
     #[error("{} is damaged at offset {offset}: {what}", path.display())]
     Damaged { path: PathBuf, offset: u64, what: String },

@@ -202,8 +202,8 @@ fn a_crash_at_any_step_of_an_export_leaves_a_folder_that_opens_and_can_be_rebuil
     assert!(!gone.is_empty(), "the export made journal files superfluous");
     let newest = names(&exports(kept.path())).pop().expect("one");
     let bytes = std::fs::read(exports(kept.path()).join(&newest)).expect("read");
-    // 0: half of it under its first name; 1: complete, with the oldest still present; then one
-    // journal file after the other.
+    // Stage 0: half of the export exists under its first name. Stage 1: it is complete, and the
+    // oldest one is still present. Later stages remove one journal file each.
     for step in 0..2 + gone.len() {
         for without_control in [false, true] {
             let temp = crate::kv::scratch::temporary_folder().expect("temp");

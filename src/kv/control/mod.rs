@@ -1,10 +1,10 @@
 //! Control: users, organisations, keys, sessions and similar records; every accepted change is
 //! durable before its reply.
 //!
-//! It is one sled tree. The first byte of a key is its table, and a change is one batch across all
-//! tables. A change is a closure that runs on the committer's thread, so its checks (a code used
-//! once, the last owner) and its writes are atomic. Order of durability: journal, sync, sled, sync,
-//! reply (docs/storage.md section 6).
+//! Control is one sled tree. The first byte of a key is its table, and a change is one batch across
+//! all tables. A change is a closure that runs on the committer's thread, so its checks (a code
+//! used once, the last owner) and its writes are atomic. Order of durability: journal, sync, sled,
+//! sync, reply (docs/storage.md section 6).
 
 mod committer;
 mod copies;
@@ -182,8 +182,8 @@ impl Control {
 
     /// Stores rows that are ignored without their main row (last seen, last used), 32 in a change.
     ///
-    /// The committer drops a row whose main row no longer exists, so a late batch never revives
-    /// something revoked.
+    /// The committer drops a row whose main row no longer exists, so a late batch never makes a
+    /// revoked row valid again.
     ///
     /// # Errors
     /// As for [`Control::commit`]; rows of earlier changes of this call are stored then.
@@ -273,8 +273,8 @@ impl Control {
         }
     }
 
-    /// Refuses further changes until the next start, as after a failed sync. For callers that know
-    /// that the disk cannot be trusted, and for demonstrations of this state.
+    /// Refuses further changes until the next start, as after a failed sync. Callers use it if the
+    /// disk cannot be trusted, or to demonstrate this state.
     pub fn refuse_changes(&self, why: &str) {
         self.shared.fence(why);
     }

@@ -47,7 +47,7 @@ pub struct OfflineFacts {
     pub rows: u64,
     /// Number of journal files.
     pub journal_files: u64,
-    /// Number of changes in them.
+    /// Number of changes in the files.
     pub journal_records: u64,
     /// Number of intact exports.
     pub exports: u64,
@@ -121,7 +121,8 @@ impl OfflineControl {
         self.rows.keys().filter(|key| key.first() == Some(&table)).count() as u64
     }
 
-    /// Removes a value from what [`OfflineControl::export`] writes; the folder is not changed.
+    /// Removes a value from the copy that [`OfflineControl::export`] writes; the folder is not
+    /// changed.
     pub fn remove<R: Record>(&mut self, key: &R::Key) {
         let key = record::full_key::<R>(key);
         for number in 0..=rows::ROWS_MAX {
@@ -129,7 +130,7 @@ impl OfflineControl {
         }
     }
 
-    /// Sets a value in what [`OfflineControl::export`] writes; the folder is not changed.
+    /// Sets a value in the copy that [`OfflineControl::export`] writes; the folder is not changed.
     ///
     /// # Errors
     /// A description of why the value cannot be stored.

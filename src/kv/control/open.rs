@@ -32,7 +32,7 @@ pub struct ControlOptions {
     pub users_table: u8,
 }
 
-/// Errors of opening control. Nothing is lost: at most a rebuilt database has replaced a damaged
+/// Errors of opening control. No change is lost: at most a rebuilt database has replaced a damaged
 /// one.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -42,7 +42,7 @@ pub enum OpenError {
     /// A marker of the folder is damaged or cannot be written.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// sled failed while it was built or written.
+    /// sled failed while the database was built or written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The journal is damaged, incomplete or another store's.
@@ -55,7 +55,7 @@ pub enum OpenError {
         first: u64,
         /// The last missing change.
         last: u64,
-        /// The evidence for it.
+        /// The reason why a change is missed.
         why: String,
     },
     /// The end of the journal cannot be read, and neither control nor an export has its changes.
@@ -63,7 +63,7 @@ pub enum OpenError {
     EndMissing {
         /// The first change that may be missing.
         first: u64,
-        /// The evidence for it.
+        /// The reason why a change is missed.
         why: String,
     },
     /// An export that was intact a moment ago cannot be read, or it has a newer version.
@@ -74,7 +74,7 @@ pub enum OpenError {
     NoExport(#[source] ExportError),
     /// The folder was set up, but neither control nor its journal has a user: set-up is not offered
     /// again.
-    #[error("{} says that this store had users, but control, its exports and its journal hold none: restore them from a backup (`promlet restore`)", marker.display())]
+    #[error("{} states that this store had users, but control, its exports and its journal hold none: restore them from a backup (`promlet restore`)", marker.display())]
     AccountsGone {
         /// `INITIALISED`.
         marker: PathBuf,
@@ -190,7 +190,7 @@ pub(super) fn open(
     let initialised_made = users > 0 && initialised != Initialised::Yes;
     if initialised_made {
         match folder.mark_initialised(options.now) {
-            // The next start with room writes it.
+            // The next start writes it if the disk has room.
             Err(FolderError::File(e)) if files::is_no_room(&e.source) => {
                 opening.notes.push(format!("{}: no room to write it", marker.display()));
             }
@@ -433,7 +433,7 @@ impl ControlOpening<'_> {
             text.push(format!("the journal ends with change {} of {}", self.survey.last_seq(), meta.seq));
         }
         let mut journal = Journal::start_new(journal_dir, store, key, &self.survey, meta.seq, self.now)?;
-        // Without the old files the older exports are useless. The next change triggers another
+        // The older exports are useless without the old files. The next change triggers another
         // export, and then there are two.
         journal.set_gathered(EXPORT_BYTES);
         for file in self.survey.files.iter().filter(|file| file.path.exists()) {
@@ -446,7 +446,7 @@ impl ControlOpening<'_> {
         Ok((journal, exported))
     }
 
-    /// Looks for the newest intact export unless one is known; notes the damaged ones.
+    /// Looks for the newest intact export unless one is known; records the damaged exports.
     fn find_a_whole_export(&mut self) {
         for export in &self.exports {
             if !self.whole.is_empty() {

@@ -381,7 +381,8 @@ fn without_room_for_a_journal_file_nothing_is_written_and_the_change_may_be_retr
     assert!(matches!(refused, CommitError::Failed(CommitFailure::NoRoom(_))), "{refused}");
     assert_eq!((kept.len(), control.health()), (4, Ok(())));
     assert_eq!(control.get::<TestUser>(&4).expect("get"), None);
-    // The same within one group: a change that saw a discarded change must be discarded as well.
+    // The same holds within one group: a change that saw a discarded change must be discarded as
+    // well.
     let (open_gate, gate) = sync_channel::<()>(1);
     let gated = queue(&control, move |_| {
         gate.recv().expect("opened");
@@ -444,7 +445,7 @@ fn a_change_takes_as_many_items_as_fit_and_undoes_the_next_one() {
     assert_eq!(put_in_steps(&control, &bytes).expect("stored"), [2, 1]);
     let before = users(&control).len();
     assert_eq!(before, 150 + 5 + 3);
-    // The first item is not left out, however large it is; what was stored before it stays.
+    // The first item is stored at any size; items that were stored before stay.
     let too_long = [(400, user("short")), (401, long(200_000))];
     let refused = put_in_steps(&control, &too_long).expect_err("too long");
     assert!(matches!(refused, CommitError::Failed(CommitFailure::Change(_))), "{refused}");
@@ -482,7 +483,7 @@ fn a_change_refused_for_lack_of_resources_never_reappears() {
         }
         assert_eq!(control.health(), Ok(()));
         drop(failing);
-        // As long as the first of them, so that the second one would follow it.
+        // The value is as long as the first one, so that the second would follow it.
         put(&control, 2, user("refused")).expect("tried again");
         let expected = users(&control);
         assert_eq!(expected.len(), 2);

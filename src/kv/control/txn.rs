@@ -171,7 +171,7 @@ impl<'g> Txn<'g> {
         Ok(items.len())
     }
 
-    /// Sets a side row if its main row exists. Returns whether it does.
+    /// Sets a side row if its main row exists. Returns whether the main row exists.
     ///
     /// # Errors
     /// As for [`Txn::get`].

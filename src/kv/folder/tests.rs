@@ -115,7 +115,7 @@ fn restored_folders_and_refused_starts_are_not_counted() {
         folder.begin_serving(NOW).expect("counted");
         count
     };
-    // As a restore leaves it: a store without other markers.
+    // The folder after a restore: a store without other markers.
     drop(open(temp.path()).expect("new"));
     let folder = open(temp.path()).expect("second");
     assert_eq!((folder.last_stop(), counted(&folder)), (LastStop::Unclean, 0));

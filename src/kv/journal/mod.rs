@@ -82,11 +82,11 @@ pub enum JournalError {
         found: StoreId,
     },
     /// The file was written by a newer version; it is left unchanged.
-    #[error("journal {} has version {found}, this program reads {VERSION}", path.display())]
+    #[error("journal {} has version {found}, but this program reads {VERSION}", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version.
         found: u16,
     },
 }

@@ -120,7 +120,7 @@ pub(super) struct FileScan {
     /// First bad bytes before each run that follows such bytes, and after the last run.
     pub(super) bad: Vec<(usize, &'static str)>,
     /// A file of version 1 has data after the last bad bytes that may be changes, or bytes of users
-    /// that imitate them. None of it is read.
+    /// that imitate them. No part of it is read.
     pub(super) is_unsearched: bool,
 }
 
@@ -221,7 +221,7 @@ fn next_keyed(bytes: &[u8], layout: Layout, bad: usize, seq: Option<u64>) -> Opt
     let mut places = (bad.next_multiple_of(8).max(bad + 8)..written_bytes(bytes)).step_by(8);
     places.find(|offset| match keyed_at(bytes.get(*offset..).unwrap_or_default(), key, *offset) {
         ScanItem::Record(record) => fits(*offset, record.seq),
-        // There may be further changes after it. The content of its values is never searched.
+        // Further changes may follow the damage. The content of its values is never searched.
         ScanItem::Unreadable(_) => true,
         ScanItem::End | ScanItem::Bad(_) => false,
     })
@@ -294,8 +294,8 @@ pub(in crate::kv) struct JournalFile {
     /// Set if the file never had a record and cannot take one: its header is damaged, or it has
     /// bytes that are not a record.
     pub(in crate::kv) unusable: Option<&'static str>,
-    /// Whether the records of the file are keyed with a secret (version 2). Nothing is appended to
-    /// other files.
+    /// Whether the records of the file are keyed with a secret (version 2). Other files are not
+    /// appended to.
     pub(in crate::kv) is_keyed: bool,
 }
 

@@ -176,7 +176,7 @@ fn a_journal_file_truncated_at_any_byte_gives_its_prefix_and_counts_as_damaged()
     written(temp.path(), std::slice::from_ref(&all));
     let path = temp.path().join("00000001.jnl");
     let whole = std::fs::read(&path).expect("read");
-    // Nothing is stored between the copies of the secret.
+    // No other row is stored between the copies of the secret.
     for cut in (0..*record_ends(&whole).last().expect("six") + 8).filter(|cut| !(100..4_090).contains(cut)) {
         std::fs::write(&path, &whole[..cut]).expect("write");
         let (found, got) = changes(temp.path()).expect("read");
@@ -251,7 +251,8 @@ fn flip_every_bit(groups: &[Vec<RowChanges>]) {
                 assert_eq!((&got, found.damage.len()), (&all, 0), "bit {bit} of one copy of the secret");
             }
             None => assert_eq!((&got, found.torn.is_some()), (&all, true), "bit {bit} behind the end"),
-            // Neither torn nor damaged: the bit is padding, and all changes are present.
+            // The file is neither torn nor damaged: the bit is padding, and all changes are
+            // present.
             Some(hit) if found.torn.is_none() && found.damage.is_empty() => {
                 assert!(bit / 8 + 8 > records[hit].1, "bit {bit} of record {hit} was not noticed");
                 assert_eq!(got, all, "bit {bit}");

@@ -58,7 +58,7 @@ struct OpenFile {
 /// A file that takes no more records.
 struct FullFile {
     path: PathBuf,
-    /// The last change in it.
+    /// The last change in the file.
     last_seq: u64,
 }
 
@@ -66,7 +66,7 @@ struct FullFile {
 #[derive(Debug, thiserror::Error)]
 pub(in crate::kv) enum AppendError {
     /// The next file could not be created, or the operating system had no resources for the write.
-    /// Nothing was written, and the group may be retried.
+    /// No byte was written, and the group may be retried.
     #[error("no room for account changes")]
     NoRoom(#[source] FileError),
     /// The write or the sync failed: the state on disk is unknown until the next start.
@@ -221,7 +221,7 @@ impl Journal {
         ops::write_at(&files::create_file(&copy)?, &copy, &bytes, 0).map_err(FileError::at("write", &copy))
     }
 
-    /// Writes one record per change and syncs once. Returns the sequence number of the last one.
+    /// Writes one record per change and syncs once. Returns the sequence number of the last change.
     ///
     /// `changes` must fit into one file together: at most [`super::GROUP_BYTES_MAX`].
     pub(in crate::kv) fn append(&mut self, changes: &[RowChanges]) -> Result<u64, AppendError> {

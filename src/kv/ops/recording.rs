@@ -302,7 +302,7 @@ enum FileChange {
 enum NameChange {
     Link(String, usize),
     Unlink(String),
-    /// Within one directory, where it is atomic.
+    /// A rename within one directory, which is atomic.
     Rename(String, String),
 }
 

@@ -33,7 +33,7 @@ pub struct LabelColumn {
 /// The values of one label name.
 #[derive(Debug)]
 pub enum LabelValues {
-    /// The same value in all rows.
+    /// All rows have the same value.
     Same(Arc<str>),
     /// One of several texts in each row.
     Each {

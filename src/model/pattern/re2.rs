@@ -49,7 +49,7 @@ const NEGATED_RANGES: u64 = 16;
 #[derive(Debug)]
 pub(super) struct Translation {
     pub(super) text: String,
-    /// Estimated time to compile it, in nanoseconds.
+    /// Estimated time of compiling the expression, in nanoseconds.
     pub(super) units: u64,
 }
 
@@ -395,7 +395,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// Translates `[:alpha:]` within a class. Returns whether there was one.
+    /// Translates `[:alpha:]` within a class. Returns whether the text had such a class here.
     fn posix_class(&mut self, class: &mut CharClass) -> Result<bool, String> {
         const NAMES: [&str; 14] = [
             "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
@@ -414,7 +414,8 @@ impl<'p> Translator<'p> {
         Ok(true)
     }
 
-    /// Translates `\d`, `\pL` and similar escapes within a class. Returns whether there was one.
+    /// Translates `\d`, `\pL` and similar escapes within a class. Returns whether the text had such
+    /// an escape here.
     fn class_escape(&mut self, class: &mut CharClass) -> Result<bool, String> {
         let Some(character) = self.rest.strip_prefix('\\').and_then(|rest| rest.chars().next()) else {
             return Ok(false);

@@ -56,7 +56,7 @@ struct QueuedAlert {
 #[derive(Debug)]
 pub(super) struct AmQueue {
     pub(super) endpoint: AmEndpoint,
-    /// By number; the smallest is the oldest.
+    /// The entries by number; the smallest number is the oldest.
     queued: BTreeMap<u64, QueuedAlert>,
     numbers: BTreeMap<AlertFingerprint, u64>,
     next_number: u64,

@@ -21,7 +21,8 @@ pub struct NotifyReceiver {
 /// One way to reach people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotifyIntegration {
-    /// The stable id, unique in the document. That of a recipient ends with `/` and the address.
+    /// The stable id, unique in the document. The name of a recipient ends with `/` and the
+    /// address.
     pub id: Arc<str>,
     /// The name of its receiver.
     pub receiver: Arc<str>,

@@ -100,7 +100,7 @@ pub(super) struct RouteReader<'c> {
     pub(super) routes: Vec<NotifyRoute>,
 }
 
-/// What a route inherits.
+/// The settings that a route inherits.
 #[derive(Clone)]
 struct Inherited {
     key: String,

@@ -126,10 +126,10 @@ pub(super) fn drop_notes(document: &mut Value) {
     });
 }
 
-/// Removes the secrets, and notes where there were any.
+/// Removes the secrets, and records their places.
 pub(super) fn hide_secrets(document: &mut Value) {
     let hide = |object: &mut Map<String, Value>, names: &[&str]| {
-        // Null stands for a secret that was removed.
+        // Null replaces a removed secret.
         let is_secret = |name: &&&str| object.remove(**name).is_some_and(|value| !value.is_null());
         let removed = names.iter().filter(is_secret).count();
         if removed > 0 {

@@ -134,7 +134,7 @@ fn secrets_are_write_only_and_kept_by_id_and_not_by_position() {
         assert!(!text.contains(secret), "{secret}");
         assert!(stored.stored_text().contains(secret), "{secret}");
     }
-    // Without a change.
+    // The configuration without a change.
     let again =
         |value: &Value| NotifyDocument::parse(&value.to_string(), Some(&stored), &mut Entropy::seeded(2));
     assert_eq!(again(&public).expect("valid").config(), stored.config());

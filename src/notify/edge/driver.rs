@@ -45,7 +45,7 @@ impl HubShared {
         tracing::error!(org = org.map(|org| org.0), "the notifier panicked and continues");
     }
 
-    /// Waits for work and does it. Returns whether the thread ends.
+    /// Waits for work and executes it. Returns whether the thread ends.
     fn round(self: &Arc<Self>, closing: &mut Option<Stopwatch>) -> bool {
         let (alerts, finished) = {
             let mut inbox = self.inbox.lock().ignore_poison();

@@ -175,7 +175,7 @@ impl NotifyHub {
         }
     }
 
-    /// Reads or changes the state of an organisation, and stores what changed. Blocks (commit).
+    /// Reads or changes the state of an organisation, and stores changed rows. Blocks (commit).
     ///
     /// # Errors
     /// [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory and

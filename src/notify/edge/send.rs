@@ -71,7 +71,7 @@ pub(super) struct MailJob {
 pub(super) struct Deliverer {
     deps: NotifyDeps,
     clients: Mutex<BTreeMap<(OrgId, String), TargetClient>>,
-    /// `None` after the end.
+    /// `None` after the sender has ended.
     mails: Mutex<Option<SyncSender<MailJob>>>,
 }
 
@@ -117,7 +117,7 @@ impl Deliverer {
             DeliveryContent::Request(request) => match self.client((org, client_key), &request.target) {
                 Ok(client) => {
                     self.deps.runtime.spawn(async move {
-                        // A task of its own, so that a panic has an outcome.
+                        // The request runs in a task of its own, so that a panic has an outcome.
                         let sent = tokio::spawn(exchange(client, *request)).await;
                         on_outcome(sent.unwrap_or_else(|_| retry("the request panicked")));
                     });

@@ -23,9 +23,9 @@ pub struct MessageAlert<'m> {
     pub labels: &'m AlertLabels,
     /// The annotations.
     pub annotations: &'m AlertLabels,
-    /// When it began to fire.
+    /// The time at which the alert began to fire.
     pub starts_at: Timestamp,
-    /// When it was resolved; none if it fires.
+    /// The time at which the alert was resolved; `None` if it fires.
     pub ended_at: Option<Timestamp>,
     /// The page of the expression.
     pub generator_url: String,

@@ -101,7 +101,7 @@ impl AlertEntry {
         self.validity_ms.abs_diff(newer.validity_ms) > newer.validity_ms.unsigned_abs() / 8
     }
 
-    /// Returns whether the alert fires. One that was not sent again in time is resolved.
+    /// Returns whether the alert fires. An alert that was not sent again in time is resolved.
     pub(in crate::notify) fn is_firing(&self, now: Timestamp) -> bool {
         !self.is_resolved && now < self.ends_at
     }

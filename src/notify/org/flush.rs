@@ -223,7 +223,7 @@ impl OrgNotifier {
     }
 
     /// Removes alerts from the notified alerts of an integration. Returns the number of removed
-    /// ones.
+    /// alerts.
     fn forget_notified(&mut self, key: &Arc<str>, index: usize, alerts: &[AlertFingerprint]) -> usize {
         let state = self.groups.get_mut(key).and_then(|group| group.integrations.get_mut(index));
         let Some(state) = state else { return 0 };

@@ -38,7 +38,7 @@ impl OrgNotifier {
         }
     }
 
-    /// Stores an alert. Returns whether it is known now.
+    /// Stores an alert. Returns whether the alert is known now.
     fn store_entry(&mut self, fingerprint: AlertFingerprint, entry: AlertEntry, now: Timestamp) -> bool {
         if let Some(known) = self.entries.get_mut(&fingerprint) {
             // Two alerts with the same fingerprint.
@@ -117,8 +117,8 @@ impl OrgNotifier {
                     entry.groups += 1;
                 }
             }
-            // As in Alertmanager: an alert that has waited long enough elsewhere does not wait
-            // here.
+            // An alert that has waited long enough in another group does not wait here, as in
+            // Alertmanager.
             if !group.has_flushed && now.ms_since(starts_at) > route.times.group_wait_ms {
                 group.next_flush = now;
                 group.wait_ms = 0;

@@ -115,7 +115,7 @@ pub struct OrgNotifier {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcknowledgeError {
     /// `not_found`.
-    #[error("no such alert fires")]
+    #[error("no firing alert has this fingerprint")]
     NotFiring,
     /// `invalid`.
     #[error("a comment has at most {COMMENT_BYTES_MAX} bytes")]
@@ -201,7 +201,7 @@ impl OrgNotifier {
         self.silences.get(id)
     }
 
-    /// Creates a silence, or changes the one with this id. Returns the id of the resulting one.
+    /// Creates a silence, or changes the one with this id. Returns the id of the resulting silence.
     ///
     /// # Errors
     /// [`SilenceError`]; then nothing is changed.

@@ -1,4 +1,4 @@
-//! What holds back alerts: silences, inhibition rules and acknowledgements.
+//! Suppression of alerts by silences, inhibition rules and acknowledgements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub struct AlertAcknowledgement {
     pub author: String,
     /// The comment; may be empty.
     pub comment: String,
-    /// When it was made.
+    /// The time of the acknowledgement.
     pub at: Timestamp,
 }
 
@@ -94,8 +94,8 @@ impl Inhibitors {
         Inhibitors { sources: config.inhibit_rules.iter().map(find).collect() }
     }
 
-    /// Returns an alert that inhibits one. As in Alertmanager, an alert that matches both sides of
-    /// a rule is not inhibited by another one that does.
+    /// Returns an alert that inhibits `alert`. As in Alertmanager, an alert that matches both sides
+    /// of a rule is not inhibited by another one that does.
     pub(in crate::notify) fn source_of(
         &self,
         config: &NotifyConfig,
@@ -111,7 +111,7 @@ impl Inhibitors {
     }
 }
 
-/// What holds back alerts at one moment.
+/// The silences, inhibitions and acknowledgements that suppress alerts at one moment.
 pub(in crate::notify) struct Suppression<'s> {
     pub(in crate::notify) config: &'s NotifyConfig,
     pub(in crate::notify) inhibitors: &'s Inhibitors,
@@ -128,7 +128,7 @@ impl Suppression<'_> {
         self.acknowledgements.get(&fingerprint).filter(|one| one.starts_at == entry.starts_at)
     }
 
-    /// Returns whether an alert is held back. Its silences must be known.
+    /// Returns whether an alert is suppressed. The silences of the alert must be known.
     pub(in crate::notify) fn holds_back(&self, fingerprint: AlertFingerprint, entry: &AlertEntry) -> bool {
         !entry.silenced.1.is_empty()
             || self.acknowledgement(fingerprint, entry).is_some()

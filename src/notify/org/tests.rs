@@ -1,5 +1,5 @@
-//! The state of an organisation under an injected clock: the waits of groups, what holds back
-//! alerts, receivers that fail, restarts, and a day of alerts.
+//! The state of an organisation under an injected clock: the waits of groups, suppression,
+//! receivers that fail, restarts, and a day of alerts.
 
 mod day;
 mod world;
@@ -132,7 +132,7 @@ fn silences_are_changed_in_place_or_replaced() {
         notifier.set_silence(None, new("a=1", 100), world::at(0)).expect("room");
     }
     assert_eq!(notifier.set_silence(None, new("a=1", 100), world::at(0)), Err(SilenceError::TooMany));
-    // Expired ones are removed after five days.
+    // Expired silences are removed after five days.
     notifier.step(world::at(6 * 86_400));
     assert_eq!(notifier.silences().count(), 0);
 }
@@ -325,7 +325,7 @@ fn alerts_are_bounded_and_dropped_ones_are_counted() {
     let notified: usize = seen.iter().map(|one| one.firing.len()).sum();
     assert_eq!((seen.len(), notified), (ALERTS_MAX / 200, ALERTS_MAX));
     assert!(seen.iter().all(|one| one.at_s <= 60));
-    // All of them are known after a kill.
+    // All alerts are known after a kill.
     assert!(world.rows.values().all(|row| row.len() < 100_000));
     world.kill_and_restart();
     world.run_steps(60..95);

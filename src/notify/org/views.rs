@@ -9,7 +9,7 @@ use crate::model::Timestamp;
 use crate::notify::delivery::{DeliveryCounts, DeliveryError};
 use crate::notify::labels::{AlertFingerprint, AlertLabels};
 
-/// An alert, and what holds it back.
+/// An alert, and the reasons why it is suppressed.
 #[derive(Clone, Debug)]
 pub struct AlertView {
     /// The fingerprint.
@@ -18,11 +18,11 @@ pub struct AlertView {
     pub labels: Arc<AlertLabels>,
     /// The annotations.
     pub annotations: Arc<AlertLabels>,
-    /// When it began to fire.
+    /// The time at which the alert began to fire.
     pub starts_at: Timestamp,
-    /// When it ends unless it is sent again, or ended.
+    /// The time at which the alert ended, or ends unless it is sent again.
     pub ends_at: Timestamp,
-    /// When it was last sent.
+    /// The time at which the alert was last sent.
     pub updated_at: Timestamp,
     /// The page of its expression.
     pub generator_url: String,
@@ -32,7 +32,7 @@ pub struct AlertView {
     pub silenced_by: Vec<Arc<str>>,
     /// An alert that inhibits it.
     pub inhibited_by: Option<AlertFingerprint>,
-    /// Its acknowledgement.
+    /// The acknowledgement.
     pub acknowledgement: Option<AlertAcknowledgement>,
 }
 
@@ -56,7 +56,7 @@ pub struct AmStatus {
     pub url: String,
     /// The alerts that wait.
     pub queued: usize,
-    /// How long the oldest of them has waited, in milliseconds.
+    /// The time that the oldest of these alerts has waited, in milliseconds.
     pub lag_ms: i64,
     /// Counters.
     pub counts: DeliveryCounts,
@@ -77,7 +77,7 @@ pub struct IntegrationStatus {
     pub receiver: Arc<str>,
     /// The groups with a notification that waits.
     pub pending: usize,
-    /// How long the oldest of them has waited, in milliseconds.
+    /// The time that the oldest of these notifications has waited, in milliseconds.
     pub lag_ms: i64,
     /// Counters.
     pub counts: DeliveryCounts,

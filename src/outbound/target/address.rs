@@ -11,7 +11,7 @@ use crate::model::{AddressRefusal, EgressRules};
 /// The most addresses of a host that are tried.
 const ADDRESSES_MAX: usize = 8;
 
-/// Which addresses may be connected to.
+/// The addresses that may be connected to.
 #[derive(Clone, Debug)]
 pub struct Egress {
     rules: Arc<EgressRules>,

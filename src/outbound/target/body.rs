@@ -16,7 +16,7 @@ const YIELD_BYTES: usize = 1 << 20;
 /// A body that arrives. Dropping it before its end closes the connection.
 pub struct TargetBody {
     incoming: Incoming,
-    /// Given back at the end of the body.
+    /// The connection, which is returned to the pool at the end of the body.
     lease: Option<ConnectionLease>,
     deadline: Pin<Box<Sleep>>,
     timeout: Duration,

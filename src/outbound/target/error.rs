@@ -17,7 +17,7 @@ pub enum TargetError {
         /// The end of the sentence.
         why: &'static str,
     },
-    /// There is no connection, or it ended: `target_unreachable`.
+    /// The connection failed or ended early: `target_unreachable`.
     #[error("the target cannot be reached: {0}")]
     Unreachable(String),
     /// The response did not end in time: `target_timeout`.

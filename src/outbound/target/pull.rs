@@ -64,7 +64,7 @@ pub enum PullAuth {
     Authorization {
         /// The scheme, such as `Bearer`.
         scheme: String,
-        /// What follows the scheme.
+        /// The credentials, which follow the scheme.
         credentials: TargetSecret,
     },
     /// A token that the client requests with its own credentials (RFC 6749, section 4.4).

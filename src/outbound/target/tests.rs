@@ -21,7 +21,7 @@ use crate::model::{EgressRules, TargetUrl};
 
 mod pulls;
 
-/// What the server does with a request: bytes to send, then whether the connection stays open.
+/// The server's response to a request: bytes to send, then whether the connection stays open.
 enum FakeReply {
     Keep(Vec<u8>),
     Close(Vec<u8>),
@@ -493,7 +493,7 @@ async fn addresses_that_are_not_public_need_an_entry() {
         assert!(message.contains("--outbound-allow"), "{message}");
     }
     assert_eq!(server.counts.connections.load(Ordering::SeqCst), 0);
-    // Of two addresses, only the allowed one is used.
+    // If a name has two addresses, only the allowed one is used.
     let mixed = egress(&["127.0.0.0/8"]);
     mixed.answer("mixed.example", IpAddr::from([10, 0, 0, 1]));
     mixed.answer("mixed.example", IpAddr::from([127, 0, 0, 1]));

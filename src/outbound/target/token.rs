@@ -30,7 +30,7 @@ const LIFETIME_MAX: Duration = Duration::from_secs(86_400);
 /// How long a failure is reported to further callers instead of another request.
 const FAILURE_KEPT: Duration = Duration::from_secs(1);
 
-/// Where tokens are requested, and with which credentials.
+/// The endpoint of tokens, and the credentials for it.
 pub(super) struct TokenOptions<'o> {
     pub(super) url: &'o TargetUrl,
     /// Certificates (PEM) that are trusted in addition to those of public authorities.

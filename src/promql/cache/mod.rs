@@ -88,7 +88,7 @@ pub struct CacheOutcomes {
     pub hits: u64,
     /// A part of the result was cached.
     pub extended: u64,
-    /// Nothing usable was cached, and the whole result was computed.
+    /// No usable entry was cached, and the whole result was computed.
     pub misses: u64,
 }
 
@@ -399,7 +399,7 @@ fn reads_own_range(text: &str) -> bool {
 /// dropped together with the name and may differ where names do not.
 fn carries_types(snapshot: &Snapshot, budget: &Budget<'_>) -> bool {
     ["__type__", "__unit__"].iter().any(|name| match Matcher::new(name, MatchOp::NotEqual, "") {
-        // On a refusal by the budget the result is not cached.
+        // If the budget refuses the memory, the result is not cached.
         Ok(carries) => budget
             .paced(snapshot, None, |paced| paced.exists(&[vec![carries]], TimeRange::ALL))
             .unwrap_or(true),

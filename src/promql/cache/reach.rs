@@ -258,7 +258,7 @@ fn matrix_rows(node: &MatrixNode) -> Option<RowTraits> {
         MatrixSource::Select(matchers) => {
             Some(RowTraits { ordered: true, one_name: name_of(matchers).is_some() })
         }
-        // The rows of a subquery are sorted by labels, whatever the order of its expression.
+        // The rows of a subquery are sorted by labels, not in the order of its expression.
         MatrixSource::Subquery { expr, .. } => {
             rows_of(expr).map(|traits| RowTraits { ordered: true, ..traits })
         }

@@ -250,7 +250,7 @@ fn only_plans_whose_rows_do_not_depend_on_the_range_are_computed_in_parts() {
         "clamp_min(n_total offset 5m, 1) and n_total @ 5",
         "absent(n_total{x=\"y\"})",
         "avg_over_time(sum(n_total)[5m:1m])",
-        // The rows of a subquery are sorted by labels, whatever its expression is.
+        // The rows of a subquery are sorted by labels, for every expression.
         "sum(max_over_time(sum by (job) (n_total)[5m:1m]))",
     ] {
         assert!(parts(text), "{text}");
@@ -300,7 +300,7 @@ fn the_reach_of_a_step_covers_lookback_ranges_and_offsets() {
 }
 
 /// A query that runs during writes may see a part of them. A query after the writes sees all of
-/// them, whatever was cached meanwhile.
+/// them, even if results were cached meanwhile.
 #[test]
 fn samples_written_during_an_evaluation_are_in_the_next_result() {
     let (store, cache, options) = (sample_store(), RangeCache::new(CACHE_BYTES), Options::default());
@@ -441,8 +441,7 @@ fn run_actions(actions: Vec<StoreAction>, texts: &[usize]) -> CacheUsage {
 proptest! {
     #![proptest_config(ProptestConfig { cases: rounds(40, 150), ..ProptestConfig::default() })]
 
-    /// Whatever is written, deleted and queried in whatever order, a cached result equals an
-    /// evaluation.
+    /// A cached result equals an evaluation after any sequence of writes, deletions and queries.
     #[test]
     fn a_cached_result_equals_an_evaluation(
         actions in prop::collection::vec(actions(), 1..120),

@@ -404,7 +404,7 @@ fn merge_counts(rows: LabelledRows) -> Result<LabelledRows, QueryError> {
     Ok(rows)
 }
 
-/// Which rows of a group keep their value: those with the greatest or least values, or the first
+/// The rows of a group that keep their value: those with the greatest or least values, or the first
 /// ones.
 #[derive(Clone, Copy, PartialEq)]
 enum Pick {

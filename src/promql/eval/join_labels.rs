@@ -1,5 +1,5 @@
-//! Labels that rows get from other rows or from `label_replace` and `label_join`. For each label
-//! table of the rows a new table is built.
+//! Labels that rows get from other rows or from `label_replace` and `label_join`. Builds a new
+//! table for each label table of the rows.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use crate::model::{LabelMask, LabelTable, LabelValues, Labels};
 pub(super) struct LabelSetNumbers<'l> {
     /// The number of each label set, from 0 in order of first appearance.
     pub(super) of: Vec<u32>,
-    /// For each number the index of the first label set that has it.
+    /// The index of the first label set of each number.
     pub(super) firsts: Vec<usize>,
     /// The names of all labels that were compared, in no order.
     pub(super) names: Vec<&'l str>,
@@ -91,9 +91,9 @@ struct TableColumns<'l> {
 struct NumberingBuffers<'l> {
     /// Numbers of the values, from 1 in order of first appearance.
     numbers: RapidHashMap<&'l str, u32>,
-    /// By table and text: the text's number, or 0 if it has none yet.
+    /// The number of each text, by table and text; 0 if it has none yet.
     text_numbers: Vec<Vec<u32>>,
-    /// By label set: the number of its value, or 0 if it has none.
+    /// The number of each label set's value; 0 if it has none.
     codes: Vec<u32>,
 }
 

@@ -1,5 +1,5 @@
 //! The raw samples that a plan reads: for each selector its matchers and the range of times, in
-//! closed form, without reading anything. `engine: split` fetches the part of each range that lies
+//! closed form, without reading samples. `engine: split` fetches the part of each range that lies
 //! before its border.
 //!
 //! The scan follows the evaluation node by node, with the same steps: a subquery evaluates its
@@ -28,9 +28,9 @@ pub struct RawRead {
     pub range: TimeRange,
 }
 
-/// Returns what the selectors of a plan read, in the order of the query text. Selectors with equal
-/// matchers whose ranges overlap are one entry. Those with a gap between their ranges are not: that
-/// of `offset 1w` is much larger than both.
+/// Returns the ranges that the selectors of a plan read, in the order of the query text. Selectors
+/// with equal matchers whose ranges overlap are one entry. Ranges with a gap between them are not
+/// joined, because the gap, such as that of `offset 1w`, can be much larger than both.
 pub(in crate::promql) fn raw_reads(plan: &Plan, query: &Query, options: &Options) -> Vec<RawRead> {
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
@@ -50,7 +50,7 @@ struct RawReadScan<'a> {
 }
 
 impl RawReadScan<'_> {
-    /// Adds what a node and its inputs read at the steps of `grid`.
+    /// Adds the ranges that a node and its inputs read at the steps of `grid`.
     fn node(&mut self, node: Node<'_>, grid: Grid) {
         if grid.len == 0 {
             return;

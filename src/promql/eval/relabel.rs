@@ -48,7 +48,7 @@ impl Context<'_> {
                 }
             };
             sets.push(set.is_some());
-            // Without a match the label keeps its value.
+            // The label keeps its value if the pattern does not match.
             of_rows.push(set.unwrap_or_else(|| values.index_plus_one(head.labels.value(target))));
         }
         if !sets.contains(&true) {

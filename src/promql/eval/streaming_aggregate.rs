@@ -4,7 +4,7 @@
 //! Series are divided into blocks in the order of their labels. Within a block they are computed in
 //! the order in which they are stored. The thread that finishes the next block in order adds its
 //! rows to their groups, and those of following blocks that are finished already. So rows are added
-//! in the order of labels, whatever the number of threads. A thread that finds no free buffer waits
+//! in the order of labels, for any number of threads. A thread that finds no free buffer waits
 //! until the rows of a block have been added.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,7 +124,7 @@ impl ParallelTask for AggregateTask {
 }
 
 impl AggregateTask {
-    /// Computes blocks while it `should_continue`. This is the part of one thread.
+    /// Computes blocks while it `should_continue`. Each thread of the task runs this function.
     fn compute_blocks(
         &self,
         check: ContinueCheck<'_>,

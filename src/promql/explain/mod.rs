@@ -1,8 +1,8 @@
 //! Cost estimates and explanations of queries.
 //!
 //! An estimate selects the series of the query's selectors, reads a few of them, and extrapolates;
-//! it evaluates nothing. An explanation evaluates the query, and reports for each node the
-//! estimate, the series and samples that it read, and the time that it took.
+//! it does not evaluate the query. An explanation evaluates the query, and reports for each node
+//! the estimate, the series and samples that it read, and the time that it took.
 
 mod describe;
 mod estimate;

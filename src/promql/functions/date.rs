@@ -4,9 +4,9 @@
 /// A time as a day of the proleptic Gregorian calendar and the seconds since its start.
 struct CivilTime {
     year: i64,
-    /// From 1.
+    /// The month, 1 to 12.
     month: i64,
-    /// From 1.
+    /// The day of the month, 1 to 31.
     day: i64,
     /// Days since 1970-01-01.
     days: i64,
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn dates_equal_those_of_chrono() {
         use chrono::{DateTime, Datelike, Timelike};
-        // About every third day of 1,600 years, at changing times of day.
+        // The test covers about every third day of 1,600 years, at changing times of day.
         for i in -100_000..100_000i64 {
             let seconds = i * 263_003;
             let date = DateTime::from_timestamp(seconds, 0).expect("within chrono's range");

@@ -2,7 +2,7 @@
 //! (Prometheus, `promql/functions.go`, `extendedRate`).
 //!
 //! An anchored window begins with the last value at or before its start. A smoothed window has
-//! linearly interpolated values at both edges. Neither extrapolates.
+//! linearly interpolated values at both edges. Neither function extrapolates.
 
 use super::SampleWindow;
 use crate::promql::syntax::tree::Extension;

@@ -25,7 +25,7 @@ pub struct Function {
     pub name: &'static str,
     /// The types of the arguments; further arguments have the last type.
     pub args: &'static [ValueType],
-    /// Which numbers of arguments are valid, relative to the length of `args`.
+    /// The valid numbers of arguments, relative to the length of `args`.
     pub arity: Arity,
     /// The type of the result.
     pub returns: ValueType,

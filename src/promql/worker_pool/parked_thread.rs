@@ -5,8 +5,8 @@
 //! the waking thread: a core that has been idle for about 0.2 ms counts as taken away by the host,
 //! and is not chosen. Then two threads share one core for milliseconds while the other core idles.
 //! So a parked thread may wake on any core but that of the waking thread; once awake, it may run on
-//! all cores again. Where the system has no such call, or forbids it, threads wake where the system
-//! puts them.
+//! all cores again. If the system has no such call, or forbids it, the scheduler chooses the
+//! processor of a woken thread.
 
 use std::thread::Thread;
 

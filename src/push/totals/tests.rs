@@ -179,7 +179,7 @@ fn labels_of_the_api_key_are_part_of_the_stored_series() {
     assert_eq!(stored.find(&stored_labels(&[&labels], &[])), None);
 }
 
-/// Their series differ in the store, so a total in memory is of one of them only.
+/// Their series differ in the store, so a total in memory belongs to only one of these series.
 #[test]
 fn senders_with_different_forced_labels_have_totals_of_their_own() {
     let fixture = Fixture::new();

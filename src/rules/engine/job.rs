@@ -33,7 +33,7 @@ pub(super) enum JobKind {
     Evaluate,
     /// Ends the series of a removed group.
     End {
-        /// When it was removed.
+        /// The time at which the group was removed.
         removed_at: Timestamp,
         /// Whether its state was restored before.
         restored: bool,

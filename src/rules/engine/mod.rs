@@ -246,7 +246,7 @@ impl RuleEngine {
         self.wake.notify_all();
     }
 
-    /// Forgets all groups of an organisation that is deleted. Nothing more is written for it.
+    /// Forgets all groups of an organisation that is deleted. No more samples are written for it.
     pub fn forget_org(&self, org: OrgId) {
         let mut state = self.lock();
         for key in state.keys_of(org) {

@@ -35,7 +35,7 @@ impl RuleSource {
 pub struct RuleGroupKey {
     /// The organisation.
     pub org: OrgId,
-    /// Where the group is defined.
+    /// The source that defines the group.
     pub source: RuleSource,
     /// The name, unique within its source.
     pub name: Arc<str>,
@@ -65,7 +65,7 @@ pub struct RuleGroupView {
     pub group: Arc<RuleGroup>,
     /// The interval in milliseconds, with the default of the server.
     pub interval_ms: i64,
-    /// When it was last evaluated.
+    /// The time of the last evaluation.
     pub last_evaluation: Option<Timestamp>,
     /// How long the last evaluation took.
     pub took: Duration,
@@ -80,9 +80,9 @@ pub struct RuleGroupView {
 pub struct RuleView {
     /// The rule.
     pub rule: Arc<Rule>,
-    /// Its health.
+    /// The health.
     pub health: RuleHealth,
-    /// When it was last evaluated.
+    /// The time of the last evaluation.
     pub last_evaluation: Option<Timestamp>,
     /// How long the last evaluation took.
     pub took: Duration,

@@ -3,8 +3,8 @@
 //! They have the samples that live evaluations at the same times would have written, staleness
 //! markers included: one at each step at which a series of the step before is missing. The series
 //! of the step before the first one are those that are stored at that time. So a backfill continues
-//! an earlier one, and what live evaluation wrote. The series of the last step get no marker: the
-//! next evaluation continues or ends them.
+//! the samples of an earlier one and of live evaluation. The series of the last step get no marker:
+//! the next evaluation continues or ends them.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -40,7 +40,7 @@ pub struct Backfill {
     compiled: CompiledRule,
     steps: Steps,
     step_by_step: bool,
-    /// Whether a step may read what the steps before it wrote.
+    /// Whether a step may read samples that earlier steps wrote.
     reads_itself: bool,
     group: RulePreviewGroup,
 }
@@ -117,7 +117,7 @@ impl Backfill {
             values.add(&labels, samples, histograms)?;
         }
         values.finish()?;
-        // Another rule may have written the series at the same time. Its value wins.
+        // Another rule may have written the series at the same time. The stored value wins.
         let mut markers = BackfillWriter::new(report, context, now);
         for (labels, times) in ends.iter().filter(|(_, times)| !times.is_empty()) {
             let marker = |at| Sample { at, value: stale_nan() };

@@ -28,7 +28,7 @@ const PREVIEW_SERIES_MAX: usize = 1_000;
 /// The most steps of one range query.
 const SLICE_STEPS: usize = 2_000;
 
-/// What a rule would have done over a range.
+/// The simulated result of a rule over a range.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RulePreview {
     /// The changes of the state of alerts, in the order of time; empty for a recording rule.

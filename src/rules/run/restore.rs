@@ -31,7 +31,7 @@ const EVALUATIONS_MAX: usize = 16;
 /// An alert as its samples describe it, before the rule is evaluated.
 struct FoundAlert {
     alert: RuleAlert,
-    /// When its series was last in the result.
+    /// The time at which the alert's series was last in the result.
     present_at: Timestamp,
 }
 

@@ -11,8 +11,8 @@ pub(super) enum FloatForm {
     General,
 }
 
-/// Formats a number with a sign only if it is negative, or `+Inf`. Without a precision the text has
-/// the digits that identify the number.
+/// Formats a number with a sign only if it is negative, or `+Inf`. A text without a precision has
+/// the shortest digits that identify the number.
 pub(super) fn format_float(value: f64, form: FloatForm, precision: Option<usize>) -> String {
     if value.is_nan() {
         return "NaN".into();

@@ -71,7 +71,7 @@ pub(in crate::rules) struct TemplateError {
     pub(in crate::rules) line: usize,
     /// The column in characters, from 1.
     pub(in crate::rules) column: usize,
-    /// What is wrong, without the position.
+    /// The message, without the position.
     pub(in crate::rules) message: String,
     /// The operand that was executed; empty if the template cannot be parsed.
     operand: String,

@@ -55,7 +55,7 @@ fn integer(digits: &str) -> Option<u64> {
     u64::from_str_radix(&plain, radix).ok()
 }
 
-/// Removes underscores between digits; `None` if one is elsewhere.
+/// Removes underscores between digits; `None` if an underscore is elsewhere.
 fn without_underscores(text: &str, may_lead: bool) -> Option<String> {
     let misplaced = text.contains("__") || text.ends_with('_') || (text.starts_with('_') && !may_lead);
     (!misplaced).then(|| text.replace('_', ""))

@@ -111,7 +111,7 @@ pub(super) fn title(text: &str) -> String {
     out
 }
 
-/// Returns the path of a URL: what follows the host, up to `?` or `#`.
+/// Returns the path of a URL: the part between the host and `?` or `#`.
 pub(super) fn url_path(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.split(['?', '#']).next().unwrap_or_default();

@@ -38,11 +38,11 @@ pub(super) struct TemplateDuration {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CalendarTime {
     pub(super) year: i64,
-    /// From 1.
+    /// The month, 1 to 12.
     pub(super) month: usize,
-    /// From 1.
+    /// The day of the month, 1 to 31.
     pub(super) day: i64,
-    /// From 1.
+    /// The day of the year, 1 to 366.
     pub(super) day_of_year: i64,
     pub(super) weekday: &'static str,
     pub(super) hour: i64,
@@ -68,7 +68,7 @@ impl TemplateTime {
                 "{seconds} cannot be represented as a nanoseconds timestamp since it overflows int64"
             ));
         }
-        // Truncated twice, as upstream does: to nanoseconds, then to milliseconds.
+        // The time is truncated twice, as in Prometheus: to nanoseconds, then to milliseconds.
         Ok(TemplateTime { ms: super::number::to_int(nanos) / 1_000_000 })
     }
 

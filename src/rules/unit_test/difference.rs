@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::compare::FiringAlert;
 use crate::rules::template::go_quote;
 
-/// What is found and not expected: green.
+/// A found but unexpected item: green.
 const ADDED: &str = "\u{1b}[0;32m";
-/// What is expected and not found: red.
+/// An expected but missing item: red.
 const REMOVED: &str = "\u{1b}[0;31m";
 /// A value that differs from the expected one: yellow.
 const CHANGED: &str = "\u{1b}[0;33m";

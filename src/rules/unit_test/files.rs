@@ -30,7 +30,7 @@ pub struct UnitTestOptions {
 pub struct UnitTestReport {
     /// Patterns of rule files that match no file.
     pub warnings: Vec<String>,
-    /// What is wrong with the file or its rule files. No test ran then.
+    /// The errors of the file or its rule files. No test ran then.
     pub errors: Vec<String>,
     /// The tests that ran.
     pub tests: Vec<UnitTestResult>,
@@ -41,7 +41,7 @@ pub struct UnitTestReport {
 pub struct UnitTestResult {
     /// The name, or `unnamed#` and its place in the file, from 0 on.
     pub name: String,
-    /// What differs from the expectations, in promtool's words. Empty: the test succeeded.
+    /// The differences from the expectations, in promtool's words. Empty: the test succeeded.
     pub failures: Vec<String>,
     /// All samples after the test, if they were wanted.
     pub dump: Option<String>,

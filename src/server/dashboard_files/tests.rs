@@ -141,7 +141,7 @@ fn a_half_written_file_is_read_again_even_if_its_times_are_the_same() {
     let state = folder.files.files.get_mut(Path::new("a.json")).expect("known");
     let stamp = state.stamp;
     assert!(!state.settled);
-    // The same size and, as on a coarse clock, the same times.
+    // The new file has the same size and, as on a coarse clock, the same times.
     folder.dashboard("a.json", "a", "B");
     let changed = FileStamp::of(&fs::metadata(folder.path("a.json")).expect("there"));
     assert_eq!(stamp.map(|stamp| stamp.bytes), Some(changed.bytes));
@@ -159,7 +159,7 @@ fn a_uid_belongs_to_the_file_that_shows_it() {
     folder.dashboard("b.json", "x", "B2");
     assert_eq!(folder.settle(), ["a.json has the uid x of b.json"]);
     folder.assert_shown(&[("x", "B2")]);
-    // It is shown once the uid is free.
+    // The second file is shown once the uid is free.
     fs::remove_file(folder.path("b.json")).expect("removed");
     folder.settle();
     folder.assert_shown(&[("x", "A")]);

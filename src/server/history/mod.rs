@@ -24,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The progress of an import, an export or a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryProgress {
-    /// Samples so far, in this run.
+    /// Number of samples read in this run.
     pub samples: u64,
     /// The part that has been read, in a unit of the source.
     pub done: u64,

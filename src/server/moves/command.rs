@@ -44,7 +44,7 @@ impl Moves {
         }
         let stored = self.stored(org)?.filter(|row| row.step != MoveStep::Returned);
         match (stored, command.back) {
-            // The same command continues a move, whatever ended it.
+            // The same command continues an interrupted move, for every cause of the interruption.
             (Some(row), back) if !row.step.is_complete() => {
                 if (row.direction == MoveDirection::Back) != back {
                     return Err("a move in the other direction is not complete: `--stop` ends it".to_owned());
@@ -140,7 +140,7 @@ impl Moves {
             return Ok(false);
         }
         self.probe(org, &target)?;
-        // The thread stores the row that it knows.
+        // The thread stores the row that it has in memory.
         self.stop_one(org.id);
         let is_moved = self.stored(org)?.is_some_and(|row| row.step.is_moved());
         let engine = is_moved.then(|| target.query()).transpose()?;
@@ -153,7 +153,8 @@ impl Moves {
         self.identity.move_of(org.id).map_err(|error| with_sources(&error))
     }
 
-    /// Starts to move an organisation back. Its log is sent to the other engine until the switch.
+    /// Starts to move an organisation back. The organisation's log is sent to the other engine
+    /// until the switch.
     fn turn_back(&self, org: &Org, command: &MoveCommand) -> Result<(), String> {
         self.stop_one(org.id);
         let row = self.stored(org)?.ok_or("the move no longer exists")?;
@@ -168,7 +169,7 @@ impl Moves {
         self.run(org.id, row)
     }
 
-    /// Tells a wrong URL, credential or tenant before anything is stored. Returns whether the
+    /// Detects a wrong URL, credential or tenant before the move is stored. Returns whether the
     /// target is VictoriaMetrics.
     fn probe(&self, org: &Org, target: &MoveTarget) -> Result<bool, String> {
         let row = MoveRow::new(Vec::new(), String::new(), self.clock.now());

@@ -149,7 +149,7 @@ impl ServerMove {
         })
     }
 
-    /// Asks whether the target answers queries and accepts samples. Returns whether it is
+    /// Asks whether the target answers queries and accepts samples. Returns whether the target is
     /// VictoriaMetrics, which names its host in each response.
     pub(super) fn probe(&self, target: &MoveTarget, egress: Egress) -> Result<bool, String> {
         let request = TargetRequest {

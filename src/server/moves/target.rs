@@ -87,7 +87,7 @@ impl MoveTarget {
     }
 
     /// Returns whether the target of another organisation has its samples in the same place, as far
-    /// as that shows: without a tenant, the URL and the headers are the place.
+    /// as this server can know: without a tenant, the URL and the headers identify the place.
     pub(super) fn is_shared_with(&self, other: &Target) -> Result<bool, String> {
         let own = self.query()?;
         let url = |target: &Target| target.url.as_str().trim_end_matches('/').to_owned();
@@ -99,7 +99,7 @@ impl MoveTarget {
         self.settle_s = command.settle.unwrap_or(stored.settle_s);
     }
 
-    /// Takes note of a target that shows samples late, unless the command has a time.
+    /// Records the delay after which a target shows samples, unless the command states it.
     pub(super) fn found(&mut self, command: &MoveCommand, is_victoria: bool) {
         if command.settle.is_none() && is_victoria {
             self.settle_s = SETTLE_VICTORIA_S;

@@ -30,9 +30,9 @@ const RETRY_MS: i64 = 5_000;
 impl Scraping {
     /// Returns the organisation that gets the metrics of this server.
     ///
-    /// They describe the server and its machine, and use up limits of the organisation. `auto`
-    /// gives them to none with a quota, and to one that is not named only if it is the only one and
-    /// that of an administrator of the server.
+    /// These samples describe the server and its machine, and use up limits of the organisation.
+    /// `auto` gives them to none with a quota, and to one that is not named only if it is the only
+    /// one and that of an administrator of the server.
     ///
     /// # Errors
     /// A sentence, if none gets them now.

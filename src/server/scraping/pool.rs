@@ -1,4 +1,4 @@
-//! The threads that decode and store what targets responded.
+//! The threads that decode and store the responses of targets.
 //!
 //! They are separate from the ingest lane, because each waits for a sync of the disk: a server with
 //! many targets would delay the samples of other senders.

@@ -54,7 +54,7 @@ impl Appending {
 pub enum GuessOutcome {
     /// The guess is correct. The batch is ready to be logged.
     Ready(Appending),
-    /// The guess may be wrong. Nothing was prepared, and the body must be decoded completely.
+    /// The guess may be wrong. No series was prepared, and the body must be decoded completely.
     Doubtful,
 }
 
@@ -94,8 +94,8 @@ pub struct Appended {
 }
 
 impl Appended {
-    /// Returns what was stored and what was refused. Reads the labels of refused series, if there
-    /// are any.
+    /// Returns the numbers of stored and refused samples. Reads the labels of refused series, if
+    /// there are any.
     pub fn report(self) -> AppendReport {
         let BatchContext { store, mut report, .. } = self.context;
         super::name(&store, &mut report, &self.outcomes);

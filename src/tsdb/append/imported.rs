@@ -15,7 +15,8 @@ pub(in crate::tsdb) struct ImportedSamples {
     runs: Vec<ImportedRun>,
     /// The least and the greatest time.
     span: Option<(i64, i64)>,
-    /// Time and bits of the newest sample in order, by series. Not cleared with the samples.
+    /// Time and bits of the newest sample in order, by series. The list is not cleared with the
+    /// samples.
     newest: Vec<(i64, u64)>,
 }
 
@@ -119,7 +120,8 @@ impl ImportedSamples {
         self.span = None;
     }
 
-    /// Sorts the runs by series for [`ImportedSamples::copy`]. Those of a series keep their order.
+    /// Sorts the runs by series for [`ImportedSamples::copy`]. The samples of a series keep their
+    /// order.
     pub(in crate::tsdb) fn sort(&mut self) {
         self.runs.sort_by_key(|run| run.series);
     }

@@ -26,7 +26,7 @@ impl<'k> KeyedBatch<'k> {
 }
 
 /// Like [`prepare`](super::prepare), for a batch without labels whose series have these keys.
-/// Returns None if the store does not know all of them.
+/// Returns `None` if the store does not know all of the series.
 ///
 /// # Errors
 /// [`AppendError::OutOfMemory`].

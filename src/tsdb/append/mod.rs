@@ -50,7 +50,7 @@ pub(super) struct RequestClock {
     /// The latest time that may be the present, if there is a retention clock.
     pub(super) latest: Option<Timestamp>,
     pub(super) ahead_max: Option<Duration>,
-    /// The reason why the wall clock may be behind. None if samples ahead of it are refused
+    /// The reason why the wall clock may be behind. `None` if samples ahead of it are refused
     /// permanently.
     pub(super) unconfirmed: Option<Unconfirmed>,
 }
@@ -59,7 +59,7 @@ pub(super) struct RequestClock {
 pub(super) struct Prepared {
     /// Records that are logged before the samples: definitions, descriptions, start timestamps.
     pub(super) before: Vec<Draft>,
-    /// The admitted samples. Those of one series keep the order of the batch.
+    /// The admitted samples. The samples of one series keep the order of the batch.
     pub(super) samples: Vec<LogSample>,
     /// Records that are logged after the samples: histograms and exemplars.
     pub(super) after: Vec<Draft>,

@@ -159,8 +159,8 @@ impl DecodedColumn {
 
 /// Reads one value of each of the first cache lines of a range.
 fn touch<D: Copy + Default + PartialEq>(digits: &[D], wanted: Range<usize>) -> bool {
-    /// Bytes of a cache line. The processor prefetches what follows the first few lines, since they
-    /// are read in order.
+    /// Bytes of a cache line. The processor prefetches the cache lines after the first few, since
+    /// they are read in order.
     const LINE: usize = 64;
     const LINES: usize = 8;
     let digits = digits.get(wanted).unwrap_or_default();

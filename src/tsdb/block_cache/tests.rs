@@ -166,8 +166,8 @@ fn the_least_recently_used_groups_are_evicted() {
     bring_in(&org, 0..32);
     bring_in(&org, 32..64);
     assert_eq!(read_rows(&org, org.query(), 0..32), 32);
-    // The rows were first requested before the cached ones were used, so they are not admitted. At
-    // the next request they are.
+    // The rows were first requested before the cached ones were used, so they are not admitted. The
+    // next request caches them.
     bring_in(&org, 64..80);
     assert_eq!(read_rows(&org, org.query(), 64..80), 16, "{:?}", all.usage());
     assert_eq!(read_rows(&org, org.query(), 0..32), 32, "used since the others");

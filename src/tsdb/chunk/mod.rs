@@ -41,7 +41,7 @@ const XOR: u8 = 2;
 const RAW: u8 = 3;
 
 /// Appends one mini-block. `times` ascend strictly and are after `before`, the last time in `out`
-/// (0 if there is none). `values` are the bit patterns of as many values.
+/// (0 if there is none). `values` has the bit pattern of the value at each time.
 ///
 /// Takes 1 to 16 samples. Appends nothing for other numbers of samples.
 pub(super) fn put_mini(out: &mut Vec<u8>, before: i64, times: &[i64], values: &[u64]) {
@@ -57,7 +57,7 @@ pub(super) fn put_encoded(out: &mut Vec<u8>, before: i64, times: &[i64], kind: u
     });
 }
 
-/// Appends one mini-block whose values `put_values` appends. That function returns their kind.
+/// Appends one mini-block. `put_values` appends its values, and returns their kind.
 fn put(out: &mut Vec<u8>, before: i64, times: &[i64], put_values: impl FnOnce(&mut Vec<u8>) -> u8) {
     let (Some(first), Some(count)) =
         (times.first(), u8::try_from(times.len()).ok().and_then(|n| n.checked_sub(1)))

@@ -100,7 +100,8 @@ impl Tsdb {
     /// Stops writing: waiting records are made durable and applied, and the threads end. Reads
     /// continue. A second call has no effect.
     ///
-    /// For a short next start, call [`Tsdb::seal`] first, or [`Tsdb::checkpoint`] if that fails.
+    /// The next start is shorter if the caller calls [`Tsdb::seal`] first, or [`Tsdb::checkpoint`]
+    /// if the seal fails.
     pub fn close(&self) {
         if let Sink::Log(log) = &self.log {
             log.close();

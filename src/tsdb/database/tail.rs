@@ -17,7 +17,7 @@ use crate::tsdb::wal::samples::{self, LogSample};
 use crate::tsdb::wal::sink::Sink;
 
 /// A position in the log that moves towards its end. It returns every record once the record is
-/// durable and visible to queries, in the order of the log. Reading holds up no writer.
+/// durable and visible to queries, in the order of the log. Readers do not block writers.
 ///
 /// A tail alone keeps no file: [`Tsdb::pin`] does.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub enum TailContent<'a> {
     Series(Vec<(SeriesId, Labels)>),
     /// Types, help texts and units of metrics. The latest value counts.
     Metadata(Vec<MetricMetadata<'a>>),
-    /// Samples. Those of one series are in the order of their sender.
+    /// Samples. The samples of one series are in the order of their sender.
     Samples(Vec<LogSample>),
     /// Native histograms with their series and time in ms.
     Histograms(Vec<(SeriesId, i64, Histogram)>),
@@ -71,11 +71,11 @@ pub enum TailContent<'a> {
         /// Whether the seal takes samples of any time.
         all: bool,
     },
-    /// The log notes which records are durable.
+    /// A mark of the durable records.
     Mark,
     /// The log continues in another file.
     Switch {
-        /// The number of that file.
+        /// The number of the next file.
         next_file: u64,
     },
 }

@@ -130,8 +130,8 @@ impl Tsdb {
         }
     }
 
-    /// Does the first half of [`Tsdb::append`]: resolves or registers the series, and refuses what
-    /// may not be stored. Nothing is stored yet.
+    /// Does the first half of [`Tsdb::append`]: resolves or registers the series, and refuses
+    /// samples that may not be stored. It stores no sample.
     ///
     /// # Errors
     /// Those of [`Tsdb::append`].

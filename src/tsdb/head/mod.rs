@@ -141,14 +141,14 @@ impl Head {
 
     /// Removes exactly the samples that [`Head::copy_closed`] returns, and records the barrier in
     /// every stripe. Frozen late samples at or after the barrier are late again, unless there is a
-    /// newer one.
+    /// newer sample of the same time.
     pub(super) fn release_closed(&self) {
         let bounds = self.seal_bounds();
         self.change_all(|stripe| stripe.release(bounds));
     }
 
     /// Undoes the freeze after a failed seal: frozen samples are late again, unless there is a
-    /// newer one. The barrier stays.
+    /// newer sample of the same time. The barrier stays.
     pub(super) fn reopen(&self) {
         self.change_all(Stripe::reopen);
     }

@@ -35,8 +35,8 @@ pub(super) struct TailBlock {
     pub(super) in_chain: [u32; BLOCK_SERIES],
     len: [u8; BLOCK_SERIES],
     free: [bool; BLOCK_SERIES],
-    /// The difference of each gap from the step. None if all are 0, as for senders that keep their
-    /// interval to the millisecond.
+    /// The difference of each gap from the step. `None` if all are 0, as for senders that keep
+    /// their interval to the millisecond.
     jitter: Option<Box<[[i16; MINI]; BLOCK_SERIES]>>,
     /// The first values of each tail.
     bits: [[u64; NEAR]; BLOCK_SERIES],
@@ -212,8 +212,8 @@ impl TailBlock {
         let place = place % BLOCK_SERIES;
         let (len, before) = (usize::from(self.len[place]), self.in_chain[place] as usize);
         let jitter = i16::try_from(gap.wrapping_sub(u64::from(self.step[place])).cast_signed());
-        // If the interval has changed permanently, the next tail gets its own step. That pays only
-        // after full records. Shorter ones can be joined only if they share the step.
+        // If the interval has changed permanently, the next tail gets its own step. This is worth
+        // its cost only after full records. Shorter ones can be joined only if they share the step.
         let is_whole = len == MINI || (before + len).is_multiple_of(MINI);
         let changed =
             |jitter: i16| is_whole && jitter != 0 && jitter == self.jitter(place)[(len + MINI - 1) % MINI];

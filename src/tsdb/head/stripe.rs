@@ -96,7 +96,7 @@ pub(in crate::tsdb) struct Stripe {
     /// The sequence number of the last record that changed the stripe.
     pub(in crate::tsdb) applied_seq: u64,
     released_until: Option<i64>,
-    /// None if no series of the block has a sample in order.
+    /// `None` if no series of the block has a sample in order.
     blocks: Vec<Option<Box<TailBlock>>>,
     arena: Arena,
     late: Late,
@@ -205,8 +205,8 @@ impl Stripe {
         slots.chain(beyond).filter_map(|slot| self.span(slot)).reduce(Span::with)
     }
 
-    /// Stores a sample. The outcome depends only on earlier samples and barriers. Before the
-    /// barrier a sample is late, whatever samples the series has.
+    /// Stores a sample. The outcome depends only on earlier samples and barriers. A sample before
+    /// the barrier is late, even in a series without samples.
     #[inline]
     pub(in crate::tsdb) fn put(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> PutResult {
         if at >= barrier

@@ -48,8 +48,8 @@ pub enum StageError {
 
 impl Tsdb {
     /// Stages the store in the folder `to`, which must be on the same file system. `between` copies
-    /// control while no files change. Returns the number of the last log record in the copy.
-    /// Nothing is synced.
+    /// control while no files change. Returns the number of the last log record in the copy. No
+    /// file is synced.
     ///
     /// # Errors
     /// [`StageError`]. The created files remain, and the caller removes them.
@@ -199,7 +199,7 @@ fn copy_prefix(from: &Path, to: &Path) -> Result<Prefix, StageError> {
         end += bytes;
     }
     let copy = disk::create_file(to)?;
-    // The rest are zeros, which need no blocks.
+    // The other bytes are zeros, which need no blocks.
     copy.write_all_at(content.get(..end).unwrap_or_default(), 0)
         .and_then(|()| copy.set_len(content.len() as u64))
         .map_err(DiskError::at("write", to))?;

@@ -448,7 +448,7 @@ impl RowBuilder {
     }
 }
 
-/// Loads one generation into empty heads, and records in `rows` what it holds.
+/// Loads one generation into empty heads, and records its content in `rows`.
 ///
 /// # Errors
 /// [`GenerationError`]. The heads then hold a part of it and must be discarded.

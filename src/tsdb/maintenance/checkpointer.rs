@@ -49,7 +49,8 @@ impl Tsdb {
     /// written at a time; appends continue.
     ///
     /// # Errors
-    /// [`CheckpointError`]: the previous checkpoint is still valid. Retry later with a new one.
+    /// [`CheckpointError`]: the previous checkpoint is still valid. The caller retries later with a
+    /// new checkpoint.
     pub fn checkpoint(&self) -> Result<CheckpointReport, CheckpointError> {
         let (Some(folder), Sink::Log(log)) = (&self.folder, &self.log) else {
             return Err(CheckpointError::Closed("the store has no writable log".to_owned()));

@@ -27,7 +27,8 @@ use crate::tsdb::wal::sink::Sink;
 pub(in crate::tsdb) struct Copies {
     /// The first record that the follower needs; 0 if there is none.
     hold: AtomicU64,
-    /// In a follower, the organisations whose window a copied record closed since their last seal.
+    /// The organisations of a follower that have not been sealed since a copied record closed their
+    /// window.
     to_seal: Mutex<BTreeSet<OrgId>>,
     /// Whether there was a follower, or this store was one, when the store was opened.
     was_linked: bool,
@@ -203,8 +204,8 @@ impl Tsdb {
         if records.is_empty() { Ok(()) } else { self.copied_log()?.append_copied(records) }
     }
 
-    /// Stores a seal record. Its barrier counts at once. The samples are moved by the next
-    /// [`Tsdb::seal_if_due`]; those of a seal of all times now, because later samples may have
+    /// Stores a seal record. The barrier of the seal is valid at once. The samples are moved by the
+    /// next [`Tsdb::seal_if_due`]; those of a seal of all times now, because later samples may have
     /// their times.
     fn store_seal(&self, record: CopiedRecord) -> Result<(), CopyError> {
         let (org, seq) = (record.org, record.seq);

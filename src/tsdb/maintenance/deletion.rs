@@ -51,7 +51,7 @@ pub enum DeleteError {
     /// No selector was given, which would delete everything.
     #[error("a deletion needs a selector")]
     NoSelector,
-    /// Earlier deletions must be carried out first. [`Tsdb::seal_and_merge`] does so at once,
+    /// Earlier deletions must be carried out first. [`Tsdb::seal_and_merge`] removes them at once,
     /// maintenance within a day.
     #[error(
         "{waiting} deletions of {ranges} ranges of series are pending, which is the limit: wait for them, or run `promlet seal`, which carries them out"
@@ -59,7 +59,7 @@ pub enum DeleteError {
     TooMany {
         /// Pending deletions.
         waiting: usize,
-        /// Ranges of series in them.
+        /// Ranges of series in the pending deletions.
         ranges: usize,
     },
     /// The record was not made durable.

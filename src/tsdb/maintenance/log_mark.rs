@@ -25,9 +25,9 @@ const EVERY: Duration = Duration::from_secs(4);
 /// The condition for writing the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum MarkWrite {
-    /// At once, if the log has grown.
+    /// Stores the mark at once, if the log has grown.
     Now,
-    /// If the newest mark is old enough, or the log has a new file.
+    /// Stores the mark if the newest one is old enough, or the log has a new file.
     IfDue,
 }
 

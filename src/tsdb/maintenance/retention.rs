@@ -88,7 +88,7 @@ pub(in crate::tsdb) fn expired(
     let mut bytes: u64 = segments.iter().map(|meta| meta.file_bytes).sum();
     let most = keep.bytes.unwrap_or(u64::MAX);
     if bytes <= most && segments.iter().all(|meta| meta.max_ms >= oldest) {
-        // This is nearly always the case.
+        // At nearly all calls no segment is expired.
         return Vec::new();
     }
     let mut gone: Vec<(u64, &'static str)> = Vec::new();
@@ -110,7 +110,7 @@ pub(in crate::tsdb) fn expired(
 pub(in crate::tsdb) struct Present {
     /// The time of the wall clock.
     wall: Timestamp,
-    /// None for a store in memory, which has no segments.
+    /// `None` for a store in memory, which has no segments.
     clock: Option<RetentionClock>,
     grace: Duration,
 }
@@ -401,8 +401,8 @@ impl Tsdb {
                 },
             )?;
             drop(removal);
-            // Samples that are too old are hidden already. Those dropped for their bytes were
-            // visible.
+            // Samples that are too old are hidden already. Segments that are dropped for their
+            // bytes were visible.
             let shown = metas.iter().filter(|meta| numbers.contains(&meta.seq) && meta.max_ms >= oldest);
             if let Some(least_ms) = shown.map(|meta| meta.min_ms).min() {
                 store.changes.note(least_ms);
@@ -509,8 +509,7 @@ mod tests {
         {
             assert_eq!(gone(&list, (None, Some(bytes)), None, 0), expected, "{bytes}");
         }
-        // The same by age: half of the large segment is retained, and so are those that override
-        // it.
+        // Retention by age keeps half of the large segment, and the segments that override it.
         assert_eq!(gone(&list, (Some(50), None), Some(100), 100), [4]);
         assert_eq!(gone(&list, (Some(50), None), Some(151), 151), [4, 1, 2, 3]);
     }

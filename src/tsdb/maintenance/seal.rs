@@ -53,9 +53,9 @@ pub struct SealReport {
     pub orgs: u64,
     /// Segments written.
     pub segments: u64,
-    /// Samples in them.
+    /// Number of samples in the segments.
     pub samples: u64,
-    /// Bytes of their files.
+    /// Bytes of the files of the segments.
     pub bytes: u64,
     /// Log files removed.
     pub log_files_removed: u64,
@@ -138,9 +138,9 @@ struct SealRecord {
 /// The segments of a seal, which are not listed yet.
 struct NewSegments<'s> {
     written: &'s [SegmentMeta],
-    /// The same segments, opened.
+    /// The opened files of these segments.
     opened: Vec<Arc<IndexedSegment>>,
-    /// The state after they are listed.
+    /// The state after the segments are listed.
     state: SealState,
     seals_all: bool,
 }
@@ -273,8 +273,8 @@ impl Tsdb {
         self.sealer.lock().ignore_poison()
     }
 
-    /// Blocks seals of one organisation while the guard lives. Speeds up its seal in progress and
-    /// waits only for that one.
+    /// Blocks seals of one organisation until the guard is dropped. Speeds up the organisation's
+    /// seal in progress, and waits only for that seal.
     pub(in crate::tsdb) fn block_seals_of<'s>(&self, store: &'s OrgStore) -> MutexGuard<'s, ()> {
         self.seals_waiting.fetch_add(1, Ordering::SeqCst);
         let guard = store.sealing();
@@ -672,7 +672,8 @@ impl Tsdb {
 
     /// Returns the number of the first files in `sealed` that may be removed: those that neither a
     /// follower nor a pin needs, and more of those of pins if the log exceeds its limit for pins or
-    /// the disk is nearly full. What a follower needs has a limit of its own (docs/standby.md).
+    /// the disk is nearly full. Records that a follower needs have a limit of their own
+    /// (docs/standby.md).
     fn removable_count(&self, context: &SealContext<'_>, sealed: &[FullFile]) -> Result<usize, SealError> {
         let unheld = sealed.iter().take_while(|file| !self.copies.holds(file.last_seq)).count();
         let sealed = sealed.get(..unheld).unwrap_or_default();

@@ -2,7 +2,7 @@
 //!
 //! [`open`] restores the state from checkpoint, registries, segments and log: [`registry_load`] and
 //! [`replay_workers`] use several threads, and [`prefetch`] reads ahead afterwards. [`check`]
-//! changes nothing, [`repair`] saves what is readable, and [`verify_restored`] compares segments
+//! changes nothing, [`repair`] saves the readable data, and [`verify_restored`] compares segments
 //! with their list.
 
 pub(super) mod check;

@@ -52,8 +52,8 @@ pub(in crate::tsdb) struct Recovered {
     pub(in crate::tsdb) stores: Arc<Stores>,
     pub(in crate::tsdb) folder: Folder,
     pub(in crate::tsdb) wal: PathBuf,
-    /// The position at which the log continues. None if the store is read-only, with the reason in
-    /// the report.
+    /// The position at which the log continues. `None` if the store is read-only; the report then
+    /// has the reason.
     pub(in crate::tsdb) resume: Option<Resume>,
     pub(in crate::tsdb) report: RecoveryReport,
     /// Whether checkpoint and segments hold every record of a cleanly closed log.
@@ -868,9 +868,9 @@ fn renew_copies(folder: &Folder, stores: &Stores) {
 }
 
 /// Describes the bytes after the last record for which no later record vouches. A crash leaves such
-/// bytes of a record that was never acknowledged. A disk that loses confirmed writes leaves them of
-/// one that was: only records up to `known` were certainly durable. Returns none if there are no
-/// such bytes.
+/// bytes of a record that was never acknowledged. A disk that loses confirmed writes can leave such
+/// zeros in place of a synced record, so only records up to `known` were certainly durable. Returns
+/// none if there are no such bytes.
 pub(in crate::tsdb) fn torn_finding(tail: &Tail, dir: &Path, last_seq: u64, known: u64) -> Option<Finding> {
     let Tail { path, offset, torn_bytes, .. } = tail;
     let what = format!(
@@ -901,7 +901,7 @@ fn is_repeated(meta: &SegmentMeta, listed: &OrgManifest, in_log: &std::ops::Rang
 /// position of its record, so that it removes samples of earlier records and keeps those of later
 /// ones.
 struct Deletions {
-    /// In order of their record numbers.
+    /// The remaining deletions, in order of their record numbers.
     left: VecDeque<(u64, OrgId, Arc<Tombstone>)>,
 }
 

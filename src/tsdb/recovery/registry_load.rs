@@ -74,12 +74,12 @@ pub(in crate::tsdb) fn load(
 struct RegistryReader {
     store: StoreId,
     parts: SyncSender<RegistryPart>,
-    /// Sheets for reuse.
+    /// Buffers of columns for reuse.
     used: Receiver<Box<DefinitionColumns>>,
 }
 
 impl RegistryReader {
-    /// Reads one registry. Returns none if the receiver is gone.
+    /// Reads one registry. Returns `None` if the receiver was dropped.
     fn send(&self, org: OrgId, path: &Path) -> Option<()> {
         let mut is_foreign = false;
         let read = registry::read(path, self.store, org, &mut |kind, body| {

@@ -65,7 +65,7 @@ pub enum RepairError {
     #[error("a segment cannot be rewritten: {0}")]
     Segment(String),
     /// Too many records are missing for the log to be continued after them.
-    #[error("{missing} records are missing, at most {MARKS_MAX} can be replaced by marks")]
+    #[error("{missing} records are missing; at most {MARKS_MAX} can be replaced by marks")]
     TooManyMissing {
         /// The number of missing records.
         missing: u64,

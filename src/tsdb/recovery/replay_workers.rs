@@ -182,7 +182,7 @@ const fn concerns_heads(kind: RecordKind) -> bool {
         | RecordKind::Switch
         | RecordKind::RegistrySeries
         | RecordKind::RegistryMetadata
-        // These are stored beside the heads, in a table of their own.
+        // Side data are stored in a table of their own, not in the heads.
         | RecordKind::Histograms
         | RecordKind::Exemplars
         | RecordKind::Starts => false,
@@ -209,7 +209,7 @@ fn apply(
                 stored.fetch_add(outcome.stored, Ordering::Relaxed);
                 stores.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
             }
-            // The receiver is gone only after an error.
+            // The receiver is dropped only after an error.
             WorkerTask::Barrier(done) => drop(done.send(())),
         }
     }

@@ -26,7 +26,7 @@ pub enum UnfitSegment {
     Other {
         /// The file.
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         what: String,
     },
 }

@@ -126,7 +126,8 @@ fn hash_of(numbers: &[i64]) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct TimeBlocks {
     bytes: Vec<u8>,
-    /// By hash of the times. If two blocks have equal hashes by chance, one of them is not shared.
+    /// The written blocks, by hash of the times. If two blocks have equal hashes by chance, one of
+    /// them is not shared.
     by_hash: RapidHashMap<u64, WrittenTimes>,
     /// The times of the first blocks, so that most comparisons need no decoding.
     plain: Vec<i64>,
@@ -222,7 +223,7 @@ impl TimelineTable {
 #[derive(Debug, Default)]
 pub(super) struct DirectoryBuilder {
     names: TextTable,
-    /// By number of the label name.
+    /// The texts of values, by number of the label name.
     values: Vec<TextTable>,
     /// An estimate of the memory of all texts, in bytes.
     text_bytes: usize,

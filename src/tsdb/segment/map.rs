@@ -22,8 +22,8 @@ use std::sync::{Once, OnceLock};
 /// With a small readahead setting of the disk, the kernel loads at most this many bytes for one
 /// request and drops the rest of a longer one.
 const ASKED_BYTES: usize = 128 << 10;
-/// Maps of one process at most: half of what Linux allows (`vm.max_map_count`, 65,530), so that
-/// other maps have room.
+/// Maximum number of maps of one process: half of what Linux allows (`vm.max_map_count`, 65,530),
+/// so that other maps have room.
 ///
 /// Segments stay open while they are listed, since a map costs little compared with its file: 24
 /// bytes here, 200 in the kernel, and page tables for the pages that were read, which the kernel
@@ -54,9 +54,9 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// The order in which a map is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessPattern {
-    /// Random access.
+    /// Reads at random offsets.
     Normal,
-    /// From the start to the end.
+    /// Reads from the start to the end.
     Sequential,
 }
 
@@ -137,8 +137,8 @@ impl Map {
 
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: `start` and `bytes` describe a mapping that lives until `drop`, which needs `&mut
-        // self`. Nothing writes to the file (see `new`). Where a page cannot be read, the handler
-        // maps zeros and records it.
+        // self`. No process writes to the file (see `new`). If a page cannot be read, the handler
+        // maps zeros and records the failure.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
@@ -244,7 +244,8 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     }
 }
 
-/// Maps a page of zeros at the address if it is in one of our maps. Returns whether it did.
+/// Maps a page of zeros at the address if it is in one of our maps. Returns whether the address was
+/// in a map.
 fn cover(address: usize) -> bool {
     let page_bytes = PAGE_BYTES.load(Ordering::SeqCst);
     for slot in &SLOTS {

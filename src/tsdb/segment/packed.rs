@@ -4,7 +4,7 @@
 //! bit `width * i` of the column's bytes in the pool, low bits first. `slope` is the growth of a
 //! value from row to row, in 65,536ths. So offsets that grow evenly, or ids that were assigned in
 //! sequence, need no bits at all. A width over 56 is rounded up to 64, since a reader loads 8 bytes
-//! at once. For the same reason 8 bytes follow the last column of a pool.
+//! at once. Therefore 8 bytes of padding follow the last column of a pool.
 //!
 //! The reference to a column, in the directory:
 //! ```text

@@ -183,8 +183,8 @@ impl Segment {
     /// from it are wrong. Callers check this after a search by ids; [`Segment::read`] does so
     /// itself.
     pub(in crate::tsdb) fn intact(&self) -> Result<(), SegmentDamage> {
-        // Zeros in blocks are detected by their checksums. Those of the directory are verified only
-        // at the opening.
+        // Zeros in blocks are detected by their checksums. The checksums of the directory are
+        // verified only when the file is opened.
         match self.map.failed() {
             Some(offset) if offset + 4_096 > self.sections[COLUMNS].offset => {
                 Err(self.damage(offset, UNREADABLE))

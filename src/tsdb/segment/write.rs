@@ -55,7 +55,7 @@ pub(in crate::tsdb) enum SeriesPart<'a> {
 pub(in crate::tsdb) enum SeriesWriteError {
     #[error(transparent)]
     Write(#[from] SegmentWriteError),
-    /// The block of this part is damaged. Nothing of the series was written.
+    /// The block of this part is damaged. No part of the series was written.
     #[error("block of part {part}: {damage}")]
     Damaged { part: usize, damage: Damage },
 }
@@ -211,7 +211,7 @@ fn put_side_data_section(
 fn without_blocks(written: Result<(), SeriesWriteError>) -> Result<(), SegmentWriteError> {
     match written {
         Err(SeriesWriteError::Write(error)) => Err(error),
-        // None of the parts is a block.
+        // The parts contain no block.
         Ok(()) | Err(SeriesWriteError::Damaged { .. }) => Ok(()),
     }
 }

@@ -57,8 +57,8 @@ impl Codes {
         }
     }
 
-    /// Returns the rows whose code passes, ascending. For whole columns this is twice as fast as
-    /// [`Codes::get`] for each row.
+    /// Returns the rows whose code passes, ascending. This is twice as fast as [`Codes::get`] for
+    /// each row of a whole column.
     pub(in crate::tsdb) fn rows_where(&self, mut pass: impl FnMut(u32) -> bool) -> Vec<u32> {
         fn scan<T: Copy + Into<u32>>(codes: &[T], pass: &mut impl FnMut(u32) -> bool) -> Vec<u32> {
             let rows = (0u32..).zip(codes);

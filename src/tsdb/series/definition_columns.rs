@@ -43,8 +43,8 @@ struct ColumnGroup {
 struct TransposeBuffers {
     rows: Vec<PendingRow>,
     values: Vec<u32>,
-    /// By the value that is the metric name: shape and group. Few metrics have two sets of label
-    /// names in one body.
+    /// The last shape and group of each metric name. Few metrics have two sets of label names in
+    /// one body.
     last: Vec<Option<(usize, usize)>>,
     all: HashMap<(usize, Option<u32>), usize>,
 }

@@ -9,8 +9,7 @@ use crate::tsdb::options::OrgLimits;
 /// The pairs of a label set, sorted by name.
 pub(in crate::tsdb) type Pairs<'a> = Vec<(&'a str, &'a str)>;
 
-/// The most bytes of a label set, whatever the limits are: 64 labels at the default limits are 270
-/// kB.
+/// The most bytes of a label set under any limits: 64 labels at the default limits are 270 kB.
 const BYTES_MAX: usize = 300 << 10;
 
 /// A parser of the label sets of a batch. It allocates nothing once its buffers have grown.

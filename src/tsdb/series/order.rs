@@ -109,7 +109,7 @@ impl Family {
     }
 
     /// Sorts some rows by their labels, and returns their indexes in `rows`. Only labels of these
-    /// rows are compared. None if the distinguishing codes are too long for
+    /// rows are compared. `None` if the distinguishing codes are too long for
     /// [`RowComparer::packed`].
     pub(in crate::tsdb) fn sorted(
         &self,
@@ -170,7 +170,7 @@ impl<'t> RowComparer<'t> {
     }
 
     /// Sorts these rows by their labels, and returns their indexes in `rows`. The ranks of a row's
-    /// codes are packed into one number. None if they do not fit into 128 bits.
+    /// codes are packed into one number. `None` if they do not fit into 128 bits.
     fn packed(&self, rows: &(impl Iterator<Item = usize> + Clone)) -> Option<Vec<u32>> {
         let mut keys: Vec<(u128, u32)> = (0u32..).zip(rows.clone()).map(|(place, _)| (0, place)).collect();
         let mut bits = 0;

@@ -11,7 +11,7 @@
 //! `series/<org>.copy` has the same bytes and is appended after the registry. After a deletion or
 //! retention has removed a series' last row and the log was trimmed, no other file has its labels,
 //! while later samples still use its id. A start that finds the registry damaged, short or missing
-//! continues with the copy. Without a longer copy, it takes the names from segments and the log. A
+//! continues with the copy. If no copy is longer, it takes the names from segments and the log. A
 //! start also writes a copy that is missing or differs.
 
 use std::collections::BTreeSet;

@@ -133,7 +133,7 @@ struct BodyCodes {
     /// By text: the label name it was last a value of, and its code there. Few texts are values of
     /// two labels.
     values: Vec<(u32, u32)>,
-    /// By shape and code of the metric name's value.
+    /// The families, by shape and code of the metric name.
     families: HashMap<(usize, u32), u32>,
     /// The codes of the current row.
     codes: Vec<u32>,
@@ -497,8 +497,8 @@ impl Table {
         self.column_bytes += FAMILY_BYTES + columns.len() * (size_of::<CodeColumn>() + 8);
         let (names, ids, order) = (shape.names.as_slice().into(), Vec::new(), CachedOrder::default());
         self.families.push(Family { names, columns, ids, moved: 0, order });
-        // Append refuses a series without a metric name. In an unusual definition it gets a family
-        // of its own.
+        // Append refuses a series without a metric name. A family without one is listed under
+        // `UNKNOWN`.
         self.by_metric.entry(metric.unwrap_or(UNKNOWN)).or_default().push(number);
         self.by_shape.insert(key.into(), number);
         number

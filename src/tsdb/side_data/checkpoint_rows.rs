@@ -302,7 +302,7 @@ struct PartialItem {
 }
 
 impl RowJoiner {
-    /// Adds a row without its head. Complete items are loaded into the target, except for what is
+    /// Adds a row without its head. Complete items are loaded into the target, except for data
     /// before the times of `head`, which is in segments. `on_series` is called with each series of
     /// the row.
     ///
@@ -410,7 +410,7 @@ impl StartTimestamps {
         }
     }
 
-    /// Decodes what [`StartTimestamps::encode`] has written.
+    /// Decodes the bytes of [`StartTimestamps::encode`].
     ///
     /// # Errors
     /// [`Damage`] if the bytes are not such an item.

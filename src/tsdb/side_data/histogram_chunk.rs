@@ -218,7 +218,7 @@ impl<'a> HistogramDecoder<'a> {
     /// Decodes the next row and returns its time; `None` at the end.
     ///
     /// # Errors
-    /// [`Damage`] if the bytes are not a row. Nothing after it can be decoded.
+    /// [`Damage`] if the bytes are not a row. No later histogram can be decoded.
     pub(in crate::tsdb) fn advance(&mut self) -> Result<Option<i64>, Damage> {
         if self.reader.left() == 0 {
             return Ok(None);

@@ -2,8 +2,8 @@
 //!
 //! The rules are those of floats ([`super::super::head`]). A histogram before the barrier is late.
 //! One after the last is appended. One at the time of the last is dropped if all bits are equal,
-//! and refused otherwise. One between barrier and last is late. Of several late ones at one time,
-//! the last write wins.
+//! and refused otherwise. One between barrier and last is late. If several late histograms have the
+//! same time, the last write wins.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,8 @@ impl Histograms {
         None
     }
 
-    /// Appends the histograms in `start..=end` to `out`, ascending. Late ones win.
+    /// Appends the histograms in `start..=end` to `out`, ascending. Late histograms win over those
+    /// in order.
     pub(in crate::tsdb) fn read(&self, start: i64, end: i64, out: &mut HistogramColumns) {
         if start > end {
             return;
@@ -116,8 +117,8 @@ impl Histograms {
         self.merge(start, end, self.late_within(start, end), out);
     }
 
-    /// Returns the late histograms in `start..=end`. Those that arrived after the freeze win over
-    /// frozen ones.
+    /// Returns the late histograms in `start..=end`. Histograms that arrived after the freeze win
+    /// over frozen ones.
     fn late_within(&self, start: i64, end: i64) -> BTreeMap<i64, &Histogram> {
         let frozen = self.frozen.range(start..=end);
         frozen.chain(self.late.range(start..=end)).collect()
@@ -168,7 +169,8 @@ impl Histograms {
         self.freeze();
     }
 
-    /// Makes frozen histograms late again after a failed seal. Newer ones win.
+    /// Makes frozen histograms late again after a failed seal. Newer histograms win over older
+    /// ones.
     pub(in crate::tsdb) fn thaw(&mut self) {
         self.late.fill_from(&mut self.frozen);
     }
@@ -218,8 +220,8 @@ impl Histograms {
     pub(in crate::tsdb) fn delete(&mut self, start: i64, end: i64) {
         let outside = |at: i64| !(start..=end).contains(&at);
         self.retain_in_order(outside);
-        // The same value as after a load from a checkpoint. Released histograms were before the
-        // barrier, where none is in order any more.
+        // The value is the same as after a load from a checkpoint. Released histograms were before
+        // the barrier, where none is in order any more.
         self.last = self.chunks().map(|(_, last, ..)| last).last();
         self.late.retain(outside);
         self.frozen.retain(outside);

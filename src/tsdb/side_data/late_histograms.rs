@@ -66,7 +66,7 @@ impl LateHistograms {
         });
     }
 
-    /// Moves the histograms of `older` here. At equal times the present ones win.
+    /// Moves the histograms of `older` here. If times are equal, the histograms of `self` win.
     pub(super) fn fill_from(&mut self, older: &mut LateHistograms) {
         for (at, histogram) in std::mem::take(older).by_time {
             if !self.by_time.contains_key(&at) {
@@ -75,7 +75,7 @@ impl LateHistograms {
         }
     }
 
-    /// Moves the histograms of `newer` here. At equal times the moved ones win.
+    /// Moves the histograms of `newer` here. If times are equal, the histograms of `newer` win.
     pub(super) fn overlay(&mut self, newer: &mut LateHistograms) {
         for (at, histogram) in std::mem::take(newer).by_time {
             self.put(at, histogram);

@@ -2,10 +2,10 @@
 //! time.
 //!
 //! A late start applies only to its own time. It takes precedence over the changes
-//! ([`super::start_timestamps`]), which are in segments by then and which a write does not read. Of
-//! several late starts at one time, that of the later record wins. So late starts may be merged in
-//! any order and repeatedly with the same result: a seal, a merge, a checkpoint and a replay need
-//! not agree on which of them holds one.
+//! ([`super::start_timestamps`]), which are in segments by then and which a write does not read. If
+//! several late starts have the same time, that of the later record wins. So late starts may be
+//! merged in any order and repeatedly with the same result: a seal, a merge, a checkpoint and a
+//! replay need not agree on which of them holds one.
 //!
 //! ```text
 //! entries, ascending in time:

@@ -1,5 +1,5 @@
-//! Data that few series have, by series id: native histograms, start timestamps, exemplars. It is
-//! kept beside the head.
+//! Data that few series have, by series id: native histograms, start timestamps, exemplars. The
+//! table is stored next to the head.
 //!
 //! * [`histograms`]: [`histogram_chunk`]s, and late histograms; a seal closes them as it closes the
 //!   floats of the head.
@@ -11,9 +11,9 @@
 //! * [`record`]: the bodies of their log records; `append::side_data`: conversion of a request to
 //!   records; [`checkpoint_rows`]: checkpoints.
 //!
-//! **One value at a time.** Floats and histograms of a series each have their own order. Where both
-//! have the same time, readers see the histogram. So neither write path reads the other, and the
-//! path of floats costs one more flag.
+//! **One value at a time.** Floats and histograms of a series each have their own order. If a float
+//! and a histogram have the same time, readers see the histogram. So neither write path reads the
+//! other, and the path of floats costs one more flag.
 
 pub(super) mod checkpoint_rows;
 pub(super) mod exemplars;
@@ -254,7 +254,7 @@ impl SideTable {
         let barrier = self.barrier.load(Ordering::Relaxed);
         record::decode_histograms(body, |id, mut decoder| {
             if !knows(id) {
-                // As with floats: histograms that are in segments are not lost.
+                // Histograms that are in segments are not lost, like floats.
                 while let Some(at) = decoder.advance()? {
                     outcome.orphans += u64::from(!skip(id, at));
                 }
@@ -312,7 +312,7 @@ impl SideTable {
 
     // --- Seal: the counterparts of `Head` for floats.
 
-    /// Raises the barrier to `until_ms` and freezes what arrived late.
+    /// Raises the barrier to `until_ms` and freezes the late data.
     pub(super) fn close_window(&self, until_ms: i64) {
         self.barrier.fetch_max(until_ms, Ordering::Relaxed);
         self.closes_all.store(false, Ordering::Relaxed);
@@ -424,8 +424,8 @@ impl SideTable {
         }
     }
 
-    /// Removes exactly what [`SideTable::copy_closed`] has returned, except for the last start
-    /// timestamp of each series.
+    /// Removes exactly the data that [`SideTable::copy_closed`] has returned, except for the last
+    /// start timestamp of each series.
     pub(super) fn release_closed(&self) {
         let (barrier, late_end) = self.ends();
         for stripe in self.all() {

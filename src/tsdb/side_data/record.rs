@@ -122,7 +122,7 @@ fn take_series(reader: &mut Reader<'_>) -> Result<u32, Damage> {
 /// Calls `each` with the series and a decoder of every chunk.
 ///
 /// # Errors
-/// [`Damage`] if the body is malformed; `each` has been called for what is before it.
+/// [`Damage`] if the body is malformed; `each` has been called for the items before the damage.
 pub(in crate::tsdb) fn decode_histograms(
     body: &[u8],
     mut each: impl FnMut(u32, HistogramDecoder<'_>) -> Result<(), Damage>,
@@ -209,8 +209,8 @@ pub(in crate::tsdb) fn filter(
     Ok(((!out.is_empty()).then(|| out.finish().0), left_out))
 }
 
-/// Returns the greatest time in a body of one of these kinds, or `i64::MIN` for any other kind. Of
-/// a damaged body only the part before the damage counts.
+/// Returns the greatest time in a body of one of these kinds, or `i64::MIN` for any other kind.
+/// Only the part of a damaged body before the damage counts.
 pub(in crate::tsdb) fn greatest_ms(kind: RecordKind, body: &[u8]) -> i64 {
     let mut greatest = i64::MIN;
     // Damage was reported when the record was applied.

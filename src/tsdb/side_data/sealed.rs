@@ -211,7 +211,8 @@ pub(in crate::tsdb) fn read_exemplars(run: &[u8], mut each: impl FnMut(u32, Exem
     Ok(())
 }
 
-/// Sorts histograms by time and removes duplicates. Of several at one time the last is retained.
+/// Sorts histograms by time and removes duplicates. If several have the same time, the last one is
+/// retained.
 pub(in crate::tsdb) fn sort_and_dedup(columns: &mut HistogramColumns) {
     if columns.times.is_sorted_by(|a, b| a < b) {
         return;

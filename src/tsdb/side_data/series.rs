@@ -6,7 +6,7 @@ use super::start_timestamps::StartTimestamps;
 /// The data of one series.
 #[derive(Debug, Default)]
 pub(super) struct SideSeries {
-    /// None until the first histogram: most series have start timestamps only.
+    /// `None` until the first histogram, because most series have start timestamps only.
     pub(super) histograms: Option<Box<Histograms>>,
     pub(super) starts: StartTimestamps,
     /// Its contribution to [`super::SideCounters`].

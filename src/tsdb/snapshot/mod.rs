@@ -50,7 +50,7 @@ pub struct Snapshot {
     warnings: Warnings,
     /// The number of this query in the block cache.
     query: u32,
-    /// The flag that is set if a lock is taken. None: reads wait for locks.
+    /// The flag that is set if a lock is taken. `None` if reads wait for locks.
     busy: Option<Arc<AtomicBool>>,
     /// Samples of an older source, which every selection and read includes.
     older: Option<Arc<OlderSource>>,
@@ -234,14 +234,14 @@ impl Snapshot {
         self.warnings.all()
     }
 
-    /// Returns the version to store with a cached result; see [`Snapshot::unchanged_before`]. None
-    /// if the organisation has no samples, while a change is in progress, or with an older source,
-    /// whose changes are unknown.
+    /// Returns the version to store with a cached result; see [`Snapshot::unchanged_before`].
+    /// `None` if the organisation has no samples, while a change is in progress, or with an older
+    /// source, whose changes are unknown.
     pub fn version(&self) -> Option<u64> {
         self.store.as_ref().filter(|_| self.older.is_none()).and_then(|store| store.changes.version())
     }
 
-    /// Returns the time before which nothing has changed since `version`, apart from what
+    /// Returns the time before which no sample has changed since `version`, apart from samples that
     /// [`Snapshot::floor`] hides.
     pub fn unchanged_before(&self, version: u64) -> Timestamp {
         Timestamp::from_ms(self.store.as_ref().map_or(i64::MIN, |store| store.changes.least_since(version)))

@@ -6,7 +6,7 @@
 //! of that time is invisible, of whichever kind both are.
 //!
 //! **Numbers.** A series of both sources has the number that the store gave it. A series that only
-//! the older source has is numbered from [`FIRST_OLDER`] on. Which series the store knows is
+//! the older source has is numbered from [`FIRST_OLDER`] on. The series that the store knows are
 //! looked up once, when the samples are attached. A series that is stored for the first time
 //! afterwards is read from the older source only, as if its samples had arrived after the query.
 //!

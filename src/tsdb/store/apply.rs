@@ -22,8 +22,8 @@ pub(in crate::tsdb) struct Record<'b> {
     pub(in crate::tsdb) org: OrgId,
     pub(in crate::tsdb) kind: RecordKind,
     pub(in crate::tsdb) body: &'b [u8],
-    /// The decoded body of [`RecordKind::Samples`], if the record has just been logged. None if it
-    /// was read from a file.
+    /// The decoded body of [`RecordKind::Samples`], if the record has just been logged. `None` if
+    /// it was read from a file.
     pub(in crate::tsdb) samples: Option<&'b [LogSample]>,
 }
 
@@ -44,8 +44,8 @@ impl<'b> Record<'b> {
 impl Stores {
     /// Applies a durable record, in the same way while running and in a replay.
     ///
-    /// In a replay, `rows` has what the checkpoint already contains, and samples of series without
-    /// a definition are counted as orphans. While running every series is defined, because its
+    /// In a replay, `rows` lists the content of the checkpoint, and samples of series without a
+    /// definition are counted as orphans. While running every series is defined, because its
     /// definition precedes its samples.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Stores {
         let knows = |series| table.as_ref().is_none_or(|table| table.knows(series));
         let have = rows.map_or(&[][..], |rows| rows.side_of(org));
         let sealed = rows.map(|_| store.segments());
-        // Skip what segments or a checkpoint already contain.
+        // Skip samples that segments or a checkpoint already contain.
         let skip = |series: u32, at_ms| {
             have.get(series as usize).is_some_and(|have| seq <= *have)
                 || sealed.as_ref().is_some_and(|sealed| sealed.has_record(seq, at_ms))

@@ -37,8 +37,9 @@ use crate::tsdb::error::ManifestError;
 use crate::tsdb::segment::SegmentMeta;
 use crate::tsdb::wal::replay::LogOrigin;
 
-/// The limit of segments in one change. With the other rows of a seal or a compaction they stay
-/// below control's 64 rows. Tests use a low limit, so that a seal of a week needs several changes.
+/// The limit of segments in one change. Together with the other rows of a seal or a compaction they
+/// stay below the 64 rows of a change. Tests use a low limit, so that a seal of a week needs
+/// several changes.
 pub(in crate::tsdb) const CHANGE_SEGMENTS_MAX: usize = if cfg!(test) { 3 } else { 61 };
 /// The number of rows of each of three kinds that one commit of 64 rows removes.
 const FORGET_AT_ONCE: usize = 20;
@@ -166,8 +167,8 @@ pub(in crate::tsdb) struct Tombstone {
     /// The number of the next segment at the deletion. Segments from this number on hold no deleted
     /// sample.
     pub(in crate::tsdb) clean_from: u64,
-    /// Ranges of series ids, both ends inclusive, ascending and not adjacent. At most
-    /// [`TOMBSTONE_RANGES_MAX`].
+    /// Ranges of series ids, at most [`TOMBSTONE_RANGES_MAX`]: both ends inclusive, ascending and
+    /// not adjacent.
     pub(in crate::tsdb) series: Vec<(u32, u32)>,
 }
 
@@ -275,11 +276,11 @@ pub(in crate::tsdb) struct OrgManifest {
     pub(in crate::tsdb) state: SealState,
     /// The record of the last seal of all times; 0 if there was none.
     pub(in crate::tsdb) sealed_all_seq: u64,
-    /// In order of number.
+    /// The segments in order of number.
     pub(in crate::tsdb) segments: Vec<SegmentMeta>,
-    /// In order of number.
+    /// The tombstones in order of number.
     pub(in crate::tsdb) tombstones: Vec<(u64, Tombstone)>,
-    /// In order of number.
+    /// The obsolete rows in order of number.
     pub(in crate::tsdb) obsolete: Vec<(u64, ObsoleteRow)>,
 }
 
@@ -416,7 +417,7 @@ pub(in crate::tsdb) fn list(control: &mut OfflineControl, meta: &SegmentMeta) ->
 
 /// Access to the samples' part of control.
 pub(in crate::tsdb) struct Manifest {
-    /// None once the store is closed, so that the owner can close control.
+    /// `None` once the store is closed, so that the owner can close control.
     control: RwLock<Option<Arc<Control>>>,
 }
 

@@ -132,8 +132,8 @@ impl Stores {
             })
         };
         if self.is_dropped(org) {
-            // Late records of a removed organisation go to a store that is dropped. In `orgs` it
-            // would prevent trimming the log.
+            // Late records of a removed organisation go to a store that is dropped. If it stayed in
+            // `orgs`, the log could not be trimmed.
             return fresh();
         }
         Arc::clone(orgs.entry(org).or_insert_with(fresh))

@@ -2,9 +2,9 @@
 //! needs it, as far as the limit of the log's bytes allows.
 //!
 //! Control table 0x29, key (kind of the consumer, its number): the first record that the consumer
-//! still needs, and what it lost ([`PinRow`]). A position in memory may be ahead of the stored one.
-//! Only the stored one decides about files, so a start never finds a pin before the log's begin
-//! without a loss.
+//! still needs, and its lost records ([`PinRow`]). A position in memory may be ahead of the stored
+//! one. Only the stored one decides about files, so a start never finds a pin before the log's
+//! begin without a loss.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};

@@ -38,7 +38,7 @@ impl OrgStore {
     }
 
     /// Like [`OrgStore::change_segments`], if `fits` returns true for the current set. Returns
-    /// whether it did.
+    /// whether the set was replaced.
     pub(in crate::tsdb) fn change_segments_if(
         &self,
         manifest: &Manifest,

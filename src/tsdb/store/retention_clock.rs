@@ -28,10 +28,11 @@ use crate::kv::{Record, decode_body};
 use crate::model::Timestamp;
 
 /// The multiple of the running time by which the retention clock gains on a wall clock that is
-/// ahead. With it a server that runs three hours a day keeps up.
+/// ahead. This rate suffices for a server that runs three hours a day.
 const CATCH_UP: i64 = 8;
-/// The multiple of the running time by which it falls towards a wall clock that is behind. With it
-/// a machine that starts in 1970 and is corrected after a minute loses eight minutes of 90 days.
+/// The multiple of the running time by which it falls towards a wall clock that is behind. At this
+/// rate a machine that starts in 1970 and is corrected after a minute loses eight minutes of 90
+/// days.
 const FALL: i64 = 8;
 /// The lag of the wall clock behind [`RetentionClock::latest`] within which both agree. Senders may
 /// be ahead by ten times as much.
@@ -227,7 +228,7 @@ pub(in crate::tsdb) fn grace_of(age: Duration, longest: Duration) -> Duration {
 }
 
 /// Returns the start of the retained time: `age` before the newest sample, or before `now` if that
-/// is earlier. None if no sample is too old.
+/// is earlier. `None` if no sample is too old.
 ///
 /// By the clock alone, an organisation that stopped sending would lose its history. By the newest
 /// sample alone, one sample from the future would drop all samples. One wrong clock on a machine

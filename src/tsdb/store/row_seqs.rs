@@ -8,7 +8,7 @@ use crate::model::OrgId;
 #[derive(Debug, Default)]
 pub(in crate::tsdb) struct RowSeqs {
     by_org: BTreeMap<OrgId, Vec<u64>>,
-    /// The same for the side table.
+    /// The numbers of the side table.
     side_by_org: BTreeMap<OrgId, Vec<u64>>,
 }
 

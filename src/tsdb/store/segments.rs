@@ -86,14 +86,14 @@ pub(in crate::tsdb) struct SegmentSet {
     /// The exclusive end of the sealed time: every sample of a record up to `seal_seq` with an
     /// earlier time is in a segment.
     pub(in crate::tsdb) sealed_until: i64,
-    /// Every sample of a record up to this one is in a segment, whatever its time.
+    /// Every sample of a record up to this one is in a segment, for every time.
     pub(in crate::tsdb) sealed_all_seq: u64,
-    /// In order of last record and number. If two have a sample of a series at the same time, the
-    /// later one wins. The output of a compaction takes the place of its newest source, whatever
-    /// was sealed meanwhile.
+    /// The segments in order of last record and number. If two have a sample of a series at the
+    /// same time, the later one wins. The output of a compaction takes the place of its newest
+    /// source, even if other segments were sealed meanwhile.
     pub(in crate::tsdb) parts: Vec<Arc<IndexedSegment>>,
     pub(in crate::tsdb) bad: Vec<UnreadableSegment>,
-    /// In order of number.
+    /// The tombstones in order of number.
     pub(in crate::tsdb) tombstones: Vec<(u64, Arc<Tombstone>)>,
 }
 
@@ -158,7 +158,8 @@ impl SegmentSet {
         self.tombstones.iter().map(|(_, tombstone)| &**tombstone).filter(about)
     }
 
-    /// Returns the segments with histograms and other side data. Later ones win.
+    /// Returns the segments with histograms and other side data. Later segments win over earlier
+    /// ones.
     pub(in crate::tsdb) fn beside(&self) -> impl Iterator<Item = &Arc<IndexedSegment>> {
         self.parts.iter().filter(|part| part.has_histograms())
     }
@@ -178,7 +179,7 @@ pub(in crate::tsdb) struct Obsolete {
     pub(in crate::tsdb) seq: u64,
     pub(in crate::tsdb) path: PathBuf,
     pub(in crate::tsdb) reason: String,
-    /// None if no reader can have it.
+    /// `None` if no reader can have it.
     pub(in crate::tsdb) part: Option<Arc<IndexedSegment>>,
 }
 

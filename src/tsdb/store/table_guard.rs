@@ -65,7 +65,7 @@ impl ThreadLock {
 #[cfg(debug_assertions)]
 impl Drop for ThreadLock {
     fn drop(&mut self) {
-        // The list may be gone when the thread ends.
+        // The list may already be dropped when the thread ends.
         let _ = LOCKED.try_with(|locked| locked.borrow_mut().retain(|address| *address != self.address));
     }
 }

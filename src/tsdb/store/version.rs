@@ -33,7 +33,7 @@ pub(in crate::tsdb) struct StoreVersion(Mutex<VersionMarks>);
 struct VersionMarks {
     version: u64,
     marks: VecDeque<(u64, i64)>,
-    /// StoreVersion in progress whose times are not known yet.
+    /// Changes in progress whose times are not known yet.
     open: u32,
 }
 

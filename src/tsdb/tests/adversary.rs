@@ -264,7 +264,8 @@ impl AdversaryRun {
             self.clock.store();
         } else {
             self.clock.kill();
-            // Up to five minutes of running are not stored, in which the clock may have fallen.
+            // The running time of the last five minutes may not be stored, and the clock may have
+            // fallen in it.
             self.promise.led_ms += HOUR;
             if self.clock.at.latest_ms < self.machine.true_ms - 4 * MINUTE {
                 self.promise.agreed_at = None;
@@ -284,7 +285,7 @@ impl AdversaryRun {
         promise.was_ahead = is_ahead;
     }
 
-    /// Applies what retention may do at a tick.
+    /// Applies the possible effects of retention at a tick.
     fn tick_model(&mut self) {
         let (wall, ran) = (self.wall_ms(), self.ran_ms());
         self.promise(wall, ran);
@@ -370,7 +371,7 @@ impl AdversaryRun {
             self.tick();
         }
         for (series, off) in &sending.samples {
-            // The times are after 1 AD, whatever the jump.
+            // The times are after 1 AD for every jump.
             self.send(*series, self.machine.true_ms + off);
         }
     }
@@ -477,7 +478,7 @@ impl AdversaryRun {
         (path, bytes)
     }
 
-    /// Returns the end of the log. Computed only while damage is about to follow.
+    /// Returns the end of the log. The result is the default unless damage is about to follow.
     fn log_end(&self) -> RecordEnd {
         if self.unsealed.is_none() {
             return RecordEnd::default();
@@ -548,14 +549,14 @@ impl AdversaryRun {
         self.check("after the damage");
     }
 
-    /// Accepts the loss like `serve --accept-loss`. Returns what it reports.
+    /// Accepts the loss like `serve --accept-loss`. Returns its report.
     fn accept(&self) -> Vec<Finding> {
         let (control, _folder) = control(self.machine.dir.path());
         let home = Home { dir: self.machine.dir.path(), store: self.store, control };
         accept_loss(&home, &mut Entropy::seeded(11), self.machine.now()).expect("accepted")
     }
 
-    /// Repairs the store like `promlet repair`. Returns what it reports.
+    /// Repairs the store like `promlet repair`. Returns its report.
     fn repair(&mut self) -> Vec<Finding> {
         let (to, scratch) = (
             crate::kv::scratch::temporary_folder().expect("made"),

@@ -248,7 +248,7 @@ fn damage_outside_the_log_costs_time_only() {
             );
             assert_eq!(content(&tsdb, ORG), before, "{what}");
         }
-        // The next checkpoint repairs it.
+        // The next checkpoint repairs the state.
         let (tsdb, _) = open(dir.path());
         tsdb.checkpoint().expect("made");
         drop(tsdb);
@@ -340,7 +340,7 @@ fn the_deleted_newest_log_file_is_damage_with_the_range_of_records() {
     for checkpoint in [false, true] {
         let dir = two_files(checkpoint);
         std::fs::remove_file(wal(dir.path(), 2)).expect("removed");
-        stays_read_only(dir.path(), "log file 2 is missing, as the end of log file 1 says: records from 1");
+        stays_read_only(dir.path(), "log file 2 is missing, as the end of log file 1 states: records from 1");
     }
 }
 

@@ -83,8 +83,8 @@ fn an_organisation_is_dropped_while_another_is_sealed() {
     assert_eq!(content(&tsdb, OTHER).len(), 1);
 }
 
-/// A seal in progress that has the organisation on its list recreates nothing of it, whichever
-/// comes first.
+/// A seal in progress that lists the organisation does not recreate its data, whichever step comes
+/// first.
 #[test]
 fn a_seal_that_reaches_a_dropped_organisation_leaves_it_dropped() {
     for _ in 0..10 {

@@ -180,7 +180,8 @@ fn a_folder_that_had_a_follower_logs_its_imports() {
     let one = &batches(1)[0];
     let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
-    // The log is no longer kept for the follower, but may still have all that it lacks.
+    // The log is no longer kept for the follower, but may still have all records that the follower
+    // needs.
     tsdb._control.change_standby(|row| (row.link, row.hold) = (5, 0)).expect("stored");
     drop(tsdb);
     let (tsdb, _) = open(dir.path());
@@ -215,7 +216,7 @@ enum ImportStep {
 }
 
 fn step() -> impl Strategy<Value = ImportStep> {
-    // Of the last minutes there are several values of one time, and some are ahead of the clock.
+    // The last minutes have several values of one time, and some samples are ahead of the clock.
     let minute = || prop_oneof![-4i64..20, 0i64..4_000, 0i64..200_000];
     let floats = prop::collection::vec((minute(), 0u8..3), 0..40);
     let sorted = (0u8..3, floats, any::<bool>(), prop::collection::vec(minute(), 0..3)).prop_map(
@@ -278,7 +279,7 @@ proptest! {
                         let batch = builder(series, &floats, &histograms);
                         let mut one = written.append(ORG, &batch.batch(), NOW).expect("stored");
                         let mut other = import.append(&batch.batch(), NOW).expect("stored");
-                        // Those of samples ahead of the clock come first.
+                        // The refusals of samples ahead of the clock come first.
                         for report in [&mut one, &mut other] {
                             report.refusals.sort_by(|a, b| a.reason.cmp(&b.reason));
                         }

@@ -16,9 +16,9 @@ enum StoreStep {
     /// A checkpoint that claims to cover less than its rows hold, as if records arrived while it
     /// was written.
     EarlyCheckpoint,
-    /// Seals everything.
+    /// Seals all samples.
     Seal,
-    /// Seals what is due by the clock, which is a part of the samples.
+    /// Seals the samples that are due by the clock, which are a part of all samples.
     SealDue,
     /// A seal whose segments cannot be written.
     FailedSeal,

@@ -36,8 +36,8 @@ fn small_files() -> Options {
     options(&faults)
 }
 
-/// Opens the log with accounts that no cut touches. Nothing is sealed here, so the accounts hold
-/// nothing about the log.
+/// Opens the log with accounts that no cut touches. No seal runs here, so the account tables have
+/// no rows about the log.
 fn open_beside(dir: &Path, control: &Arc<Control>) -> Result<(Tsdb, RecoveryReport), OpenError> {
     let home = Home { dir, store: STORE, control: Arc::clone(control) };
     Tsdb::open(home, small_files(), &mut Entropy::seeded(1), NOW)

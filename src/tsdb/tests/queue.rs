@@ -1,5 +1,4 @@
-//! The log as a queue: nothing of it is in memory but names, and pins alone decide how long it
-//! stays.
+//! The log as a queue: only names are in memory, and pins alone decide how long records stay.
 
 use super::*;
 use crate::model::{MatchOp, Matcher};

@@ -199,8 +199,8 @@ fn duplicate_step() -> impl Strategy<Value = DuplicateStep> {
     ]
 }
 
-/// Returns the responses to the writes, and the content at the end. `expects` is what the store
-/// expects before each write: duplicates or not.
+/// Returns the responses to the writes, and the content at the end. `expects` states whether the
+/// store expects duplicates before each write.
 fn responses(steps: &[DuplicateStep], expects: bool) -> (Vec<AppendReport>, StoreContent) {
     let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());

@@ -183,8 +183,8 @@ fn a_start_reports_its_progress_and_completes_each_phase() {
         // A spare file may follow the log's last file.
         let spare = u64::from(phase == Phase::Log);
         assert!(last.done <= last.all && (last.files - spare..=last.files).contains(&last.file), "{last:?}");
-        // The rest of a registry is its header, that of the log its last file's zeros. A segment is
-        // reported before it is opened.
+        // The other bytes of a registry are its header, and those of the log are the zeros of its
+        // last file. A segment is reported before it is opened.
         assert!(last.percent() > Some(if phase == Phase::Segments { -1.0 } else { 50.0 }), "{last:?}");
     }
     let last = steps.last().expect("reported");
@@ -192,7 +192,7 @@ fn a_start_reports_its_progress_and_completes_each_phase() {
     assert_eq!(report.samples, stored, "only samples after the checkpoint are replayed");
 }
 
-/// Holds with a checkpoint or with the log alone, whatever the length of tails at the end of the
+/// This holds with a checkpoint or with the log alone, for tails of any length at the end of the
 /// process.
 #[test]
 fn a_started_store_uses_less_than_three_quarters_of_the_memory_before() {
@@ -218,7 +218,7 @@ fn a_started_store_uses_less_than_three_quarters_of_the_memory_before() {
         assert_eq!(report.checkpoint_samples > 0, checkpoint.is_some());
         assert!(held * 4 < most * 3, "{rounds} rounds, {checkpoint:?}: {held} B of {most} B");
         assert_eq!(content(&tsdb, ORG), before);
-        // It continues as if it had never stopped.
+        // The store continues as if it had never stopped.
         for round in rounds + 1..rounds + 30 {
             let every = batch((0..SERIES).map(|number| (number, ago(800_000 - round * 15_000, 7.5))));
             tsdb.append(ORG, &every.batch(), NOW).expect("stored");

@@ -120,7 +120,8 @@ fn samples_after_a_seal_are_read_together_with_sealed_ones() {
     tsdb.seal(NOW).expect("sealed");
     let series = up("job-1");
     let known = expected.get_mut(&series.to_string()).expect("there");
-    // In order, late between others, late at the same time, and before everything.
+    // Samples in order, late samples between others and at the same time, and samples before all
+    // others.
     for sample in [ago(-1_000, 1.5), ago(1_000_001, 2.5), ago(15_000, -3.5), ago(90_000_000, 4.5)] {
         write(&tsdb, ORG, &series, &[sample]);
         known.retain(|(at, _)| *at != sample.at.as_ms());
@@ -235,7 +236,7 @@ fn a_repeated_sample_after_its_seal_is_judged_alike_live_and_after_a_restart() {
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0), ago(5, 2.0)]);
     tsdb.seal(NOW).expect("sealed");
-    // The same bits and others, at the time of the series' last sample.
+    // Writes the same bits and other ones, at the time of the series' last sample.
     for value in [2.0, 3.0] {
         assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(5, value)]).stored, 1);
     }
@@ -327,7 +328,7 @@ fn readers_see_every_sample_at_every_moment_of_a_seal() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..20_000i64 {
-                // As many samples as it takes on a disk that is faster than the seals.
+                // Enough samples for a disk that is faster than the seals.
                 if n >= 600 && tsdb.stats().seals > 3 {
                     break;
                 }
@@ -578,7 +579,7 @@ fn names_are_restored_from_segments_if_the_registry_is_lost() {
         let (tsdb, report) = open(dir.path());
         assert!(report.read_only.is_none() && report.notes.iter().any(|n| n.contains(words)), "{report:?}");
         assert_eq!(content(&tsdb, ORG), before);
-        // The next seal repairs it.
+        // The next seal repairs the state.
         tsdb.seal(NOW.plus_ms(1_000)).expect("sealed");
         drop(tsdb);
         let (tsdb, report) = open(dir.path());

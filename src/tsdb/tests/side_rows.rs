@@ -44,7 +44,7 @@ fn side_data_of_many_series_shares_the_rows_of_a_checkpoint_and_is_restored() {
     };
     for round in 0..2 {
         write_all(&tsdb, 500 - 20 * round);
-        // Of the head.
+        // The side data of the head.
         let report = tsdb.checkpoint().expect("made");
         let rows_of_samples = u64::try_from(SERIES / 32 + 1).expect("few");
         assert!(report.rows < rows_of_samples + 60, "{report:?}");
@@ -52,7 +52,7 @@ fn side_data_of_many_series_shares_the_rows_of_a_checkpoint_and_is_restored() {
         let held = side_data(&tsdb, ORG);
         assert!(held.values().filter(|(_, starts, _)| starts.len() >= 2).count() >= 2_900);
         tsdb = restarted(tsdb, &held);
-        // Of what a seal leaves, as at a clean stop.
+        // The side data that a seal leaves, as at a clean stop.
         tsdb.seal(NOW).expect("sealed");
         let report = tsdb.checkpoint().expect("made");
         assert!(report.rows < 40, "{report:?}");

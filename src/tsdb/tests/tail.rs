@@ -1,5 +1,5 @@
-//! The log behind its writer: every record once, in order, whatever files come and go; and pins,
-//! which keep the files that a consumer needs.
+//! The log behind its writer: every record once, in order, while files are created and removed; and
+//! pins, which keep the files that a consumer needs.
 
 use super::*;
 

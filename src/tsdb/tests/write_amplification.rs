@@ -1,5 +1,5 @@
-//! The bytes that the store writes for one sample. This prints them:
-//! `cargo test --lib tsdb::tests::write_amplification -- --nocapture`.
+//! The bytes that the store writes for one sample. This command prints the figures: `cargo test
+//! --lib tsdb::tests::write_amplification -- --nocapture`.
 
 use super::*;
 use crate::kv::ops::recording::{Op, Recording};

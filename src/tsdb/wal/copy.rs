@@ -28,7 +28,7 @@ pub(in crate::tsdb) struct CopiedRecord {
     pub(in crate::tsdb) seq: u64,
     pub(in crate::tsdb) org: OrgId,
     pub(in crate::tsdb) kind: RecordKind,
-    /// Of a switch: the length of the next file.
+    /// The length of the next file in bytes, for a switch record.
     pub(in crate::tsdb) next_file_bytes: u32,
     pub(in crate::tsdb) body: Vec<u8>,
 }

@@ -53,7 +53,8 @@ use crate::tsdb::report::Writes;
 /// The limit of queued body bytes; above it `submit` waits. Each queued body has a waiting caller,
 /// and the lanes bound the number of callers.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// The limit of a written body. With its header and a first mark it fits the smallest file.
+/// The limit of a written body. Together with the header and a first mark it fits into the smallest
+/// file.
 pub(in crate::tsdb) const BODY_BYTES_WRITTEN_MAX: usize = 640 << 10;
 /// The time without traffic after which a mark records that the last group is durable.
 const MARK_AFTER: Duration = Duration::from_millis(100);
@@ -196,7 +197,7 @@ pub(in crate::tsdb) struct Resume {
     pub(in crate::tsdb) spans: BTreeMap<OrgId, OrgSpan>,
     /// The number of its first record, or of the next record if it has none.
     pub(in crate::tsdb) first_seq: u64,
-    /// The files before it, in order of number.
+    /// The files before the current one, in order of number.
     pub(in crate::tsdb) full: Vec<FullFile>,
     pub(in crate::tsdb) files: u64,
     pub(in crate::tsdb) file_bytes: u64,
@@ -300,9 +301,9 @@ struct WaitingRecord {
 
 /// The caller that waits for a confirmation.
 enum WaitingReply {
-    /// Of one of several records.
+    /// A caller that waits for one record, of possibly several.
     Record(Reply, ApplyOutcome),
-    /// Of a request without records: everything that it brought was in the log before.
+    /// A caller without records, because all of its samples were in the log before.
     Nothing(Done),
 }
 
@@ -483,7 +484,7 @@ impl Log {
         if drafts.is_empty() || admitted.is_err() {
             drop(queue);
             return match (admitted, self.shared.answer()) {
-                // What the request repeats may be in the log and not on the follower.
+                // Samples that the request repeats may be in the log and not on the follower.
                 (Ok(()), GateAnswer::Wait) => {
                     let seq = self.shared.counters.last_seq.load(Ordering::Acquire);
                     self.shared.wait(seq, WaitingReply::Nothing(done));
@@ -537,7 +538,7 @@ impl Log {
         self.with_committer(|_| self.shared.vouched.load(Ordering::Acquire))
     }
 
-    /// Runs `work` while the log is held as by a flush.
+    /// Runs `work` under the lock that a flush takes.
     #[cfg(test)]
     pub(in crate::tsdb) fn hold(&self, work: impl FnOnce()) {
         self.with_committer(|_| work());
@@ -761,7 +762,7 @@ impl LogState {
         self.gate.get().is_some_and(|gate| gate.is_follower())
     }
 
-    /// Asks the gate. Internal records go on while no follower is connected.
+    /// Asks the gate. Internal records are still written while no follower is connected.
     fn admit_by_gate(&self, is_internal: bool) -> Result<(), AppendError> {
         match self.gate.get().map_or(Ok(()), |gate| gate.admit()) {
             Err(StandbyRefusal::Missing) if is_internal => Ok(()),
@@ -896,7 +897,7 @@ fn run(shared: &LogState, committer: &Mutex<Committer>) {
     if let (Closing::Drain, Spare::Ready(file)) = (how, spare)
         && lock(committer).is_clear()
     {
-        // An unused spare is harmless. The next start removes it if this fails.
+        // An unused spare is harmless. The next start removes the file if this call fails.
         let _ = disk::remove_file(&file.path).and_then(|()| disk::sync_dir(&shared.dir));
     }
 }

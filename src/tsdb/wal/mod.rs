@@ -6,7 +6,7 @@
 //! * [`log`]: one committer for all organisations. It makes groups durable and applies them in log
 //!   order.
 //! * [`copy`]: records as they are copied between a primary and its follower.
-//! * [`sink`]: the log, or what takes its place in a store in memory or with a damaged log.
+//! * [`sink`]: the log, or its replacement in a store in memory or with a damaged log.
 //! * [`trimmed`]: files that the log no longer needs.
 //! * [`reader`]: buffered reads of one file. [`replay`]: the read of the whole log after a start,
 //!   which distinguishes a torn tail from damage.

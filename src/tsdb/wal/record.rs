@@ -42,18 +42,18 @@
 //! window in ms. Samples before U in later records are late, both live and in a replay.
 //!
 //! Body of a seal of all times: `i64 U`, as in a seal. It takes all samples of the earlier records,
-//! whatever their time, and sets the end of the window to U even if the end was later before.
+//! of any time, and sets the end of the window to U even if the end was later before.
 //!
 //! Body of a switch, the last record of a file that was left for the next one:
 //! ```text
 //! u64 number of the next file
 //! ```
-//! A switch is synced after the next file exists durably (with its zeros and its name), and before
-//! the first record of that file is written. That is one more write and sync for each file, none of
-//! them in the path of a record that still fits. So a missing file that a switch names was lost,
-//! with or without records. Without the switch the loss of the newest file would go unnoticed,
-//! since no earlier file would mention it. Each file reserves room for its switch. Files without
-//! one are read as well, since earlier versions wrote none.
+//! A switch is synced after the next file exists durably (with its zeros and its name), and
+//! before the first record of that file is written. The switch costs one more write and sync for
+//! each file, but no record that still fits waits for them. So a missing file that a switch names
+//! was lost, with or without records. Without the switch the loss of the newest file would go
+//! unnoticed, since no earlier file would mention it. Each file reserves room for its switch. Files
+//! without one are read as well, since earlier versions wrote none.
 
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
 use crate::kv::plain::verifying_lengths;
@@ -98,7 +98,7 @@ pub enum RecordKind {
     Histograms,
     /// Types, help texts and units of metrics.
     Metadata,
-    /// A note of which records are durable.
+    /// A mark of the durable records.
     Mark,
     /// The organisation was dropped.
     Dropped,
@@ -201,7 +201,7 @@ impl RecordKind {
 pub(in crate::tsdb) struct RecordHeader {
     pub(in crate::tsdb) seq: u64,
     pub(in crate::tsdb) org: OrgId,
-    /// None if a newer version wrote it.
+    /// `None` if a newer version wrote it.
     pub(in crate::tsdb) kind: Option<RecordKind>,
     pub(in crate::tsdb) lag: u16,
 }

@@ -2,9 +2,9 @@
 //!
 //! Records are handed out in order of seq. If an offset holds bytes but no valid record, or if a
 //! seq is skipped, the rest of the log is searched. If a later record states that the missing one
-//! was durable, this is **damage**: everything readable is still handed out, and the store must not
-//! write. Otherwise it is a **torn tail** that was never acknowledged: nothing after it is handed
-//! out, and its bytes are cleared before the log continues.
+//! was durable, this is **damage**: all readable records are still returned, and the store must not
+//! write. Otherwise it is a **torn tail** that was never acknowledged: no later record is returned,
+//! and its bytes are cleared before the log continues.
 //!
 //! The search trusts no bytes that a sender may have written. In files of version 2 a record counts
 //! only if it verifies with the file's secret, and a record whose header verifies is skipped as a
@@ -17,7 +17,7 @@
 //! the break allow, at [`RECORD_BYTES_MIN`] for each record.
 //!
 //! A missing file that its predecessor's switch names, or that should lie between two others, is
-//! damage too. Of files whose records are all in the checkpoint, only header, length and first
+//! damage too. If all records of a file are in the checkpoint, only its header, length and first
 //! record are checked.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ pub(in crate::tsdb) struct LogEnd {
     pub(in crate::tsdb) file_bytes: u64,
     pub(in crate::tsdb) records: u64,
     pub(in crate::tsdb) last_seq: u64,
-    /// The last file with records, or the only file. None if there is no file.
+    /// The last file with records, or the only file. `None` if there is no file.
     pub(in crate::tsdb) tail: Option<Tail>,
     /// The files after it, which hold no records (spares).
     pub(in crate::tsdb) spares: Vec<PathBuf>,
@@ -228,8 +228,8 @@ impl LogBreak {
         UncertainEnd { offset, later: self.later.len(), vouched: self.vouched, has_record: false }
     }
 
-    /// Applies what the header of a later record states about the missing one. `first` is true if
-    /// both are in one file.
+    /// Applies the statement of a later record's header about the missing record. `first` is true
+    /// if both are in one file.
     fn note(&mut self, found: &RecordHeader, first: bool) {
         self.vouched |= found.vouches_to().is_some_and(|durable| durable >= self.seq);
         // The next file is begun only once everything before it is durable.
@@ -238,7 +238,7 @@ impl LogBreak {
 
     /// Judges the rest of a file of version 1 in which records cannot be distinguished from
     /// senders' data. It is damage if anything there looks like a record that was durable after the
-    /// missing one. None of it is handed out.
+    /// missing one. No record of the file is returned.
     fn note_unsearched(
         &mut self,
         reader: &mut LogReader,
@@ -417,8 +417,8 @@ impl LogScan<'_> {
     fn fits(&self, found: &RecordHeader) -> bool {
         match self.expected {
             Some(expected) => found.seq == expected,
-            // This is the first record read. Everything before it is in the checkpoint or was never
-            // written.
+            // The record is the first one that is read. Everything before it is in the checkpoint
+            // or was never written.
             None => found.seq > 0 && found.seq <= self.from_seq.saturating_add(1),
         }
     }
@@ -472,7 +472,7 @@ impl LogScan<'_> {
         let first = !std::mem::replace(&mut broken.searched, true);
         let mut offset = if first { from } else { reader.first_record() };
         let seen_before = broken.later.len();
-        // In a file of version 1: the number that the record at `offset` should have.
+        // The expected number of the record at `offset` in a file of version 1.
         let mut here = first.then_some(broken.seq);
         let mut doubt: Option<UncertainEnd> = None;
         while offset < reader.length() {
@@ -489,7 +489,7 @@ impl LogScan<'_> {
                     offset += bytes as u64;
                     here = Some(found.seq.saturating_add(1));
                 }
-                // Its header verified, so it ends there, whatever its body contains.
+                // Its header verified, so its end is known even if its body is damaged.
                 ParsedRecord::Unreadable(found, bytes) => {
                     if may_have.contains(&found.seq) {
                         broken.note(&found, first);
@@ -584,7 +584,7 @@ impl LogScan<'_> {
         {
             let from = self.end.last_seq.saturating_add(1);
             let text = format!(
-                "log file {next} is missing, as the end of log file {newest} says: records from {from} on are lost"
+                "log file {next} is missing, as the end of log file {newest} states: records from {from} on are lost"
             );
             let path = file::path_of(self.dir, newest);
             self.note_damage(&path, text);

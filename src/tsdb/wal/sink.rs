@@ -9,8 +9,8 @@ use super::log::Log;
 pub(in crate::tsdb) enum Sink {
     /// The log on disk.
     Log(Log),
-    /// None: the store lives as long as the process. Holds the last sequence number.
+    /// No log: the samples are kept until the process ends. Holds the last sequence number.
     Memory(Mutex<u64>),
-    /// None: the log is damaged, and writes are refused.
+    /// No log: it is damaged, and writes are refused.
     ReadOnly { why: String, last_seq: u64 },
 }

@@ -1,5 +1,6 @@
-//! Log files from before the log's start. They are no longer part of the log. They are unlinked at
-//! once. If the file system refuses, the unlinking is retried, at the latest by the next start.
+//! Log files from before the log's start. They are no longer part of the log. The files are
+//! unlinked at once. If the file system refuses, the unlinking is retried, at the latest by the
+//! next start.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

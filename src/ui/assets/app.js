@@ -46,7 +46,7 @@ let around = null;
 let session = null;
 /** Counts navigations: a page that loads too late is not shown. */
 let sequence = 0;
-/** What `pageKey` gave for the page that is shown. */
+/** The `pageKey` of the page that is shown. */
 let shownKey = '';
 
 function leave() {
@@ -102,7 +102,7 @@ const signedOut = () => {
   restart();
 };
 
-/** Loads what the address shows while the server is asked for the session. */
+/** Loads modules and data of the page while the session is requested. */
 function preload() {
   const path = currentPath(pathBelow(), location.search);
   const route = routeAt(path);
@@ -113,7 +113,7 @@ function preload() {
 }
 
 /**
- * Loads what a page needs. Returns the function that makes it.
+ * Loads the modules that a page needs. Returns the function that makes it.
  * @param {Route} route
  * @returns {Promise<(context: any) => Page>}
  */
@@ -122,7 +122,7 @@ async function load(route) {
   return module[route.page];
 }
 
-/** What must change before the shell shows another page; pages handle the rest of the address themselves. */
+/** The part of the address whose change shows another page; pages handle the rest themselves. */
 function pageKey() {
   const parameters = new URLSearchParams(location.search);
   return JSON.stringify([currentPath(pathBelow(), location.search), parameters.get('org'), parameters.get('uid')]);

@@ -97,7 +97,7 @@ function show(api) {
       none,
     ),
   );
-  /** Opens the operation that the address names, whatever was searched for. */
+  /** Opens the operation that the address names, even if the search hides it. */
   const open = () => {
     const node = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!node) return;

@@ -130,7 +130,7 @@ class MetricAlerts extends HTMLElement {
     this.setAttribute('title', text ?? '');
   }
 
-  /** The response that is shown; null without one. Set to show it without a request; null requests again. */
+  /** The shown response; null without one. A page may set it to show data without a request. */
   get data() {
     return this.#data;
   }
@@ -247,7 +247,7 @@ class MetricAlerts extends HTMLElement {
   }
 
   /**
-   * Shows an error and tells the page.
+   * Shows an error and sends an event to the page.
    * @param {ApiError} error
    * @param {AlertQuery|null} query
    */
@@ -264,7 +264,7 @@ class MetricAlerts extends HTMLElement {
       pause = module?.reconnectPause(this.#failures + 1, problem.retryAfter, Math.random()) ?? pause;
       if (request !== this.#request || !this.isConnected) return;
     }
-    // What the credential no longer grants must not stay on the screen.
+    // Alerts that the credential no longer grants must not stay on the screen.
     if ([401, 403, 404].includes(problem.status)) this.#forget();
     this.#view?.settle('error', problem, words);
     this.#emit('error', problem);

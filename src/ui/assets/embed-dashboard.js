@@ -15,7 +15,7 @@ const SERVER = new URL('.', import.meta.url).href.replace(/(\/assets\/[0-9a-f]{1
 const CHART_MS = 2000;
 /** Attributes that say which dashboard is shown, and with which right. */
 const SUBJECT = new Set(['org', 'uid', 'src', 'link', 'token-endpoint']);
-/** Attributes that say what of it is shown, beside those of variables. */
+/** Attributes that select the shown parts, besides those of variables. */
 const SHOWN = new Set(['panel', 'from', 'to', 'refresh', 'live', 'hide']);
 
 class MetricDashboard extends HTMLElement {
@@ -50,7 +50,7 @@ class MetricDashboard extends HTMLElement {
     this.#view = null;
   }
 
-  /** What is shown: the dashboard with its data, for another element. */
+  /** The shown dashboard with its data, for another element. */
   get snapshot() {
     return this.#snapshot ?? this.#view?.take() ?? null;
   }

@@ -186,7 +186,7 @@ class MetricChart extends HTMLElement {
       const accept = () => {
         if (query?.subject !== this.#loader.query?.subject) this.#forget();
       };
-      // On pages of others the chart says that the server asks to wait.
+      // An embedded chart shows that the server asks to wait.
       if (!(await this.#loader.load(query, scheduled, accept, !this.#isOwn))) return;
       this.#failures = 0;
       this.#show(view);
@@ -267,7 +267,7 @@ class MetricChart extends HTMLElement {
   }
 
   /**
-   * Shows an error and tells the page.
+   * Shows an error and sends an event to the page.
    * @param {ApiError} error
    * @param {import('./chart/query.js').ChartQuery|null} query
    */

@@ -9,7 +9,7 @@ import { frameAttributes, refusalText, renewedToken } from './model/shared_page.
 const page = /** @type {HTMLElement} */ (document.getElementById('page'));
 const isFramed = window.parent !== window;
 
-/** What the server wrote into the page. @param {string} name */
+/** The data that the server wrote into the page. @param {string} name */
 const written = (name) => document.querySelector(`meta[name="promlet-${name}"]`)?.getAttribute('content') ?? '';
 
 /** @param {string} refusal code of the error */

@@ -21,7 +21,7 @@ use super::request::UpstreamRead;
 
 /// The most bytes of a response in addition to its list. Metadata has no list.
 const ENVELOPE_BYTES_MAX: usize = 1 << 20;
-/// The most bytes of one element of the list. An element is parsed at once.
+/// The most bytes of one element of the list. An element is parsed as a whole.
 const ELEMENT_BYTES_MAX: usize = 32 << 20;
 /// The most bytes of the metadata of all metrics.
 const METADATA_BYTES_MAX: usize = 32 << 20;
@@ -33,7 +33,7 @@ const WARNING_BYTES_MAX: usize = 1_024;
 /// The warning about an answer that lacks data.
 const PARTIAL: &str = "the upstream's answer is partial: some of its data was not available";
 
-/// What a server answered.
+/// The response of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamAnswer {
     /// The data.
@@ -83,19 +83,19 @@ pub struct RawAnswer {
 /// The data of a response, by the kind of the read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AnswerData {
-    /// Of [`UpstreamRead::Query`].
+    /// The answer to [`UpstreamRead::Query`].
     Query(QueryAnswer),
-    /// Of [`UpstreamRead::Series`], sorted.
+    /// The answer to [`UpstreamRead::Series`], sorted.
     Series(Listing<Labels>),
-    /// Of [`UpstreamRead::LabelNames`] and [`UpstreamRead::LabelValues`], sorted.
+    /// The answer to [`UpstreamRead::LabelNames`] and [`UpstreamRead::LabelValues`], sorted.
     Texts(Listing<Arc<str>>),
-    /// Of [`UpstreamRead::Metadata`], sorted by name.
+    /// The answer to [`UpstreamRead::Metadata`], sorted by name.
     Metadata(Vec<Description>),
-    /// Of [`UpstreamRead::Exemplars`].
+    /// The answer to [`UpstreamRead::Exemplars`].
     Exemplars(Vec<SeriesExemplars>),
-    /// Of [`UpstreamRead::RemoteRead`] and [`UpstreamRead::RawMatrix`].
+    /// The answer to [`UpstreamRead::RemoteRead`] and [`UpstreamRead::RawMatrix`].
     Raw(RawAnswer),
-    /// Of [`UpstreamRead::RemoteRead`], if the server does not offer it.
+    /// The answer to [`UpstreamRead::RemoteRead`], if the server does not offer it.
     NoRemoteRead,
     /// The upstream does not support the request. The caller of a split evaluates it another way.
     Unsupported(String),
@@ -300,7 +300,7 @@ impl AnswerReader {
         if envelope.is_partial {
             warnings.insert(0, PARTIAL.to_owned());
         }
-        // Other data was counted while it arrived.
+        // The memory of other data was charged while it arrived.
         let metadata = if let AnswerData::Metadata(all) = &data { metadata::bytes_of(all) } else { 0 };
         let (infos, bytes) = (shortened(envelope.infos), elements.held_bytes().saturating_add(metadata));
         Ok(UpstreamAnswer { data, warnings, infos, bytes })

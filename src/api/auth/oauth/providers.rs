@@ -194,7 +194,7 @@ impl OpenId {
     }
 
     /// Adds the profile from the userinfo endpoint, because issuers need not put it into ID tokens.
-    /// It must be about the same subject.
+    /// The user info must be about the same subject.
     async fn with_userinfo(&self, tokens: &Tokens, known: Profile, now: Timestamp) -> ApiResult<Profile> {
         let Some(profile) = self.client.userinfo(tokens, now).await? else { return Ok(known) };
         let profile: Profile = serde_json::from_value(profile)

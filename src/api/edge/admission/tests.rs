@@ -235,7 +235,7 @@ fn clients_behind_a_trusted_proxy_are_counted_by_their_own_address() {
     assert!(begin(0, "203.0.113.7") && begin(1, "203.0.113.7"));
     assert!(!begin(2, "203.0.113.7"), "a third request at once");
     assert!(begin(2, "203.0.113.8"), "another client");
-    // What the client says of itself does not count.
+    // An address that the client itself sent does not count.
     assert!(!begin(3, "198.51.100.1, 203.0.113.7"));
     drop(ProxiedBody { inner: Body::empty(), slot: Arc::clone(&slots[0]) });
     assert!(begin(3, "203.0.113.7"), "the first response has ended");

@@ -189,8 +189,8 @@ pub(in crate::api::orgs) struct Intervals {
 }
 
 impl Intervals {
-    /// Parses both. The defaults are the step, and what Grafana makes of it with samples every 15
-    /// seconds.
+    /// Parses both intervals. The defaults are the step, and the rate interval that Grafana derives
+    /// from it for samples every 15 seconds.
     ///
     /// # Errors
     /// 400 `invalid_parameter`.
@@ -283,8 +283,8 @@ impl<'r> Viewing<'r> {
         Ok(Intervals::parse(None, None, None)?.context(range))
     }
 
-    /// Returns the error for something that the dashboard does not have. A token learns nothing
-    /// beyond what it grants.
+    /// Returns the error for something that the dashboard does not have. The error reveals nothing
+    /// that the token does not grant.
     pub(in crate::api::orgs) fn refused(&self, code: Code, detail: &'static str) -> ApiError {
         if self.grant.is_token() {
             return ApiError::new(

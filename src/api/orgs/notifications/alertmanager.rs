@@ -410,7 +410,7 @@ async fn post_alerts(
     let now = deps.orgs.clock.now();
     let mut alerts = posted.into_iter().map(|one| one.alert(now)).collect::<ApiResult<Vec<Alert>>>()?;
     let mut refused: Vec<&str> = Vec::new();
-    // As in Alertmanager, the others are stored.
+    // The valid alerts are stored, as in Alertmanager.
     alerts.retain(|alert| {
         let refusal = refusal_of(alert);
         refused.extend(refusal);

@@ -38,7 +38,8 @@ fn time(field: &'static str, text: &str) -> ApiResult<Timestamp> {
 }
 
 impl SilenceBody {
-    /// Creates the silence, or changes the one with this id. Returns the id of the resulting one.
+    /// Creates the silence, or changes the one with this id. Returns the id of the resulting
+    /// silence.
     pub(super) fn store(
         self,
         id: Option<&str>,

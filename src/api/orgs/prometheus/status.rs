@@ -1,4 +1,4 @@
-//! What Prometheus reports about itself: flags, runtime, replay of its log,
+//! The paths on which Prometheus reports about itself: flags, runtime, replay of its log,
 //! notifications of its UI, and its own metrics.
 //!
 //! Many organisations share a server, so nothing here names its host, its folders or other

@@ -46,7 +46,7 @@ pub struct RunningQueries(Mutex<QueryTable>);
 
 #[derive(Debug, Default)]
 struct QueryTable {
-    /// By organisation and number.
+    /// The running queries, by organisation and number.
     running: BTreeMap<(OrgId, u64), Arc<RunningQuery>>,
     /// The last number of each organisation.
     last: BTreeMap<OrgId, u64>,

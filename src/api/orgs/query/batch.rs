@@ -2,7 +2,7 @@
 //!
 //! `queue` runs the queries on the query lane, and `stream` sends their lines. A query of a batch
 //! is a query of `query/expr-range` or `query/expr-instant`: its members are the parameters of
-//! those paths, and its line contains what they return. The queries of a dashboard's panels run in
+//! those paths, and its line contains their response. The queries of a dashboard's panels run in
 //! the same way (`dashboards/{uid}/data`).
 
 mod queue;
@@ -82,7 +82,7 @@ pub(in crate::api::orgs) async fn respond(
     Ok(response_of(body, coding, HeaderValue::from_static("application/x-ndjson")))
 }
 
-/// A query of a batch. What is wrong with it is its line.
+/// A query of a batch. Its error, if any, becomes its line of the response.
 pub(in crate::api::orgs) struct BatchQuery {
     pub(in crate::api::orgs) id: Box<str>,
     pub(in crate::api::orgs) query: ApiResult<PreparedQuery>,

@@ -40,7 +40,7 @@ pub struct ReadDeps {
     pub expressions: Arc<ExpressionCache>,
     /// Decides which queries run inline.
     pub inline: Arc<InlinePolicy>,
-    /// Where the samples of each organisation are.
+    /// The location of each organisation's samples.
     pub engines: Arc<Engines>,
     /// The queries whose points are streamed.
     pub live: Arc<LiveQueries>,

@@ -10,12 +10,12 @@ use crate::outbound::Egress;
 use crate::sync::IgnorePoison as _;
 use crate::upstream::{CircuitState, Upstream};
 
-/// Where the samples of an organisation are.
+/// The location of an organisation's samples.
 #[derive(Clone, Debug)]
 pub enum ReadEngine {
-    /// In the local store.
+    /// The local store.
     Local,
-    /// On another server.
+    /// Another server.
     Upstream(Arc<Upstream>),
     /// In the local store if they are recent, otherwise on another server.
     Split {
@@ -29,7 +29,7 @@ pub enum ReadEngine {
 /// The clients of the engines in use. A client is made when it is used first, and replaced when its
 /// engine has changed.
 pub struct Engines {
-    /// None: all organisations read local samples.
+    /// `None` if all organisations read local samples.
     identity: Option<Arc<Identity>>,
     egress: Egress,
     clients: RwLock<HashMap<OrgId, EngineClient>>,
@@ -60,7 +60,7 @@ impl Engines {
         self.identity.as_ref()?.engine(org)
     }
 
-    /// Returns whether another server has samples of an organisation. Only touches memory.
+    /// Returns whether another server has samples of an organisation. Does not access the disk.
     pub fn is_remote(&self, org: OrgId) -> bool {
         self.engine(org).is_some()
     }
@@ -70,7 +70,7 @@ impl Engines {
         &self.egress
     }
 
-    /// Returns the engine of an organisation. Only touches memory.
+    /// Returns the engine of an organisation. Does not access the disk.
     ///
     /// # Errors
     /// 503 `upstream_unavailable` if its target cannot be read.
@@ -144,8 +144,8 @@ impl Engines {
         }
     }
 
-    /// Checks that samples of an organisation are stored here. Those of a moved organisation are
-    /// also sent to its engine, and those of an organisation that forwards to its targets.
+    /// Checks that samples of an organisation are stored here. The samples of a moved organisation
+    /// are also sent to its engine, and those of a forwarding organisation to its targets.
     ///
     /// # Errors
     /// 409 `engine_upstream`.

@@ -239,7 +239,7 @@ struct RunningExport {
     _lease: Arc<Lease>,
 }
 
-/// What the pieces of a response need of its request.
+/// The parts of a request that the pieces of its response need.
 struct StreamOwner {
     lanes: Lanes,
     lane: Lane,

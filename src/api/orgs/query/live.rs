@@ -2,9 +2,9 @@
 //! (docs/specification.md C5).
 //!
 //! `evaluation` evaluates equal queries of equal restrictions once. `feed` merges the events of a
-//! set of queries, so that all streams of equal sets send the same bytes. `table` knows all of
-//! them, with their limits, and checks every half second that the credentials of streams are still
-//! valid. `stream` is the body of one response. `set` is the request with many queries.
+//! set of queries, so that all streams of equal sets send the same bytes. `table` lists all
+//! streams, with their limits, and checks every half second that the credentials of streams are
+//! still valid. `stream` is the body of one response. `set` is the request with many queries.
 //!
 //! An event has the points of one step, so streams that joined at different times receive the same
 //! events, and a stream that resumes after `Last-Event-ID` receives each point once.
@@ -126,7 +126,7 @@ fn prepare(
     Ok(PreparedQuery { params: query, window, timeout, unused: params.unknown() })
 }
 
-/// A query of a set. What is wrong with it is an event of the stream.
+/// A query of a set. Its error, if any, becomes an event of the stream.
 pub(in crate::api::orgs) struct LiveItem {
     /// The id in the events.
     pub(in crate::api::orgs) id: Box<str>,

@@ -78,7 +78,7 @@ impl OrgMetrics {
         is_new
     }
 
-    /// Forgets the metric that was queried least recently. Returns whether there was one.
+    /// Forgets the metric that was queried least recently. Returns whether a metric was removed.
     fn forget(&mut self) -> bool {
         let Some((_, name)) = self.order.pop_first() else { return false };
         let at = self.last.remove(&name).map(|queried| queried.at);
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(table.table().metrics, 1);
     }
 
-    /// A metric that is not listed was not queried since the time that is stated, whatever was
-    /// forgotten.
+    /// A metric that is not listed was not queried since the stated time, even if entries were
+    /// evicted.
     #[test]
     fn a_full_table_forgets_the_least_recently_queried_and_says_since_when_it_knows_all() {
         let table = QueriedMetrics::within(at(1), Bounds { org: 3, all: 5, orgs: 3 });
@@ -200,8 +200,8 @@ mod tests {
         }
         assert_eq!(last(&table, ORG, "b"), (11, None), "the least recently queried");
         assert_eq!(last(&table, ORG, "a"), (11, Some(13)));
-        // A neighbour with one metric keeps it, whatever the organisation with the most metrics
-        // does.
+        // An organisation with one metric keeps it while the organisation with the most metrics
+        // adds more.
         query(&table, OrgId(2), "x", 15);
         for n in 0..1_000 {
             query(&table, ORG, &format!("m{n}"), 20 + n);

@@ -132,7 +132,7 @@ async fn picture(deps: ViewerDeps, request: PictureRequest, format: Format) -> A
     Ok(response)
 }
 
-/// What a picture shows.
+/// The source of a picture's data.
 #[derive(Clone)]
 enum Source {
     /// A structured query or an expression.
@@ -194,7 +194,7 @@ impl Source {
     }
 }
 
-/// The look of a picture. What a request leaves out, a panel may state.
+/// The look of a picture. A panel may set the fields that a request leaves out.
 #[derive(Clone)]
 struct Look {
     style: Style,

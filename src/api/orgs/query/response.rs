@@ -42,7 +42,7 @@ pub(in crate::api::orgs) struct QueryBody {
     coding: Coding,
 }
 
-/// A result and the JSON text around it.
+/// A result and the surrounding JSON text.
 #[derive(Debug)]
 pub(in crate::api::orgs) struct Envelope {
     /// The text before the members of `data`.
@@ -139,7 +139,7 @@ pub(super) fn response_of(body: Body, coding: Coding, media: HeaderValue) -> Res
 
 /// The encoded beginning of a result, without compression.
 pub(super) enum Beginning {
-    /// All of it.
+    /// The whole body.
     Whole(Vec<u8>),
     /// The first [`WHOLE_BYTES_MAX`] bytes of a large result.
     Prefix(Box<ResultPrefix>),

@@ -457,7 +457,7 @@ impl QueryRun {
         self.within(|budget| explain::estimate(query, snapshot, &options, budget))
     }
 
-    /// Checks that the caller may read what a query reads, and returns the options of its
+    /// Checks that the caller may read the metrics of a query, and returns the options of its
     /// evaluation.
     fn admit_evaluation(&self, query: &Query, lookback_ms: Option<i64>) -> ApiResult<promql::Options> {
         let mut options = self.options.promql.clone();

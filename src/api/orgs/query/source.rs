@@ -1,4 +1,4 @@
-//! What a run reads: its snapshot, or the answers of another server.
+//! The source of a run: its snapshot, or the answers of another server.
 //!
 //! A run does no I/O. If it needs an answer that it does not have, it records the read and ends;
 //! [`ReadDeps::run`] then fetches the answer, and runs the same work again with it. Each answer is
@@ -253,7 +253,7 @@ impl QueryRun {
         }
     }
 
-    /// Stores what was fetched for a read.
+    /// Stores the answer that was fetched for a read.
     fn take_answer(
         &mut self,
         read: UpstreamRead,
@@ -279,8 +279,8 @@ impl QueryRun {
         Ok(())
     }
 
-    /// Returns whether the scope admits a series that the server listed. A server that ignores the
-    /// matchers of a listing so shows nothing. The label of the tenant is removed from answers.
+    /// Returns whether the scope admits a series that the server listed. So a server that ignores
+    /// the matchers of a listing reveals nothing. The label of the tenant is removed from answers.
     fn admits(&self, labels: &Labels) -> bool {
         let scope = &self.access.scope;
         let tenant = self.upstream.as_ref().and_then(UpstreamRun::tenant).map(Matcher::name);
@@ -345,7 +345,7 @@ impl QueryRun {
         self.warnings.extend(answer.warnings.iter().take(SHOWN_MAX).cloned());
     }
 
-    /// Returns a range without what the caller may not see.
+    /// Returns the part of a range that the caller may see.
     fn visible(&self, range: TimeRange) -> TimeRange {
         let floor = self.access.scope.min_time;
         TimeRange::new(floor.map_or(range.start, |floor| range.start.max(floor)), range.end)
@@ -445,8 +445,8 @@ impl QueryRun {
         }
     }
 
-    /// Returns texts of labels, which `of` takes from a label set. Those of a caller with a scope
-    /// come from label sets, because the scope can be checked only there.
+    /// Returns texts of labels, which `of` takes from a label set. For a caller with a scope the
+    /// texts come from label sets, because only those can be checked against the scope.
     fn upstream_texts(
         &mut self,
         (selectors, range, limit): (&[Vec<Matcher>], TimeRange, usize),
@@ -690,8 +690,8 @@ impl QueryRun {
         Ok(Listing { items: with_local_metrics(items, local), truncated })
     }
 
-    /// Returns the number of series of each metric that has any at a time. Of more metrics than
-    /// [`COUNT_READS_MAX`] reads can name, only the first are counted.
+    /// Returns the number of series of each metric that has any at a time. If [`COUNT_READS_MAX`]
+    /// reads cannot name all metrics, only the first ones are counted.
     fn counts_by_name(
         &mut self,
         selectors: &[Vec<Matcher>],
@@ -736,8 +736,8 @@ impl QueryRun {
     }
 }
 
-/// Replaces metrics of a server by local ones of the same name. Of both, the greater number of
-/// series and the later time count.
+/// Replaces metrics of a server by local ones of the same name. The result has the greater number
+/// of series and the later time of the two.
 fn with_local_metrics(mut items: Vec<Metric>, local: Vec<Metric>) -> Vec<Metric> {
     for own in local {
         if let Some(item) = items.iter_mut().find(|item| item.name == own.name) {

@@ -2,8 +2,8 @@
 //!
 //! A query that reads only samples from the border on is evaluated here, as without an engine. One
 //! that reads only older samples is sent to the server. Any other is evaluated here, over the
-//! samples of both: [`promql::raw_reads`] computes what each of its selectors reads before the
-//! border, these raw samples are fetched, and the snapshot gets them beneath its own
+//! samples of both: [`promql::raw_reads`] computes the ranges that its selectors read before the
+//! border. Their raw samples are fetched, and the snapshot reads them as its older source
 //! ([`Snapshot::with_older`]). So an evaluation does no I/O.
 //!
 //! At a time at which both sides have a sample of a series, the one here counts. Results of such
@@ -57,7 +57,7 @@ pub(super) struct SplitSnapshot {
     pub(super) older_bytes: u64,
 }
 
-/// Where the samples of a query are.
+/// The location of a query's samples.
 enum Side {
     Here,
     Upstream,
@@ -226,7 +226,7 @@ impl QueryRun {
         Ok(UpstreamRead::RemoteRead { body: body.into() })
     }
 
-    /// Returns the decoded answers of the server.
+    /// Decodes the answers of the server.
     fn raw_series(
         &self,
         run: &UpstreamRun,

@@ -45,13 +45,13 @@ pub fn routes() -> Routes<ReadDeps> {
     Routes::new().get("/orgs/{slug}/alerts", Auth::QueryCaller(Endpoint::Alerts), summary, list)
 }
 
-/// The alerts that a caller sees, and what of each.
+/// The alerts that a caller sees, and the visible fields of each.
 pub(super) struct VisibleAlerts<'a> {
     /// `None` for sessions and API keys, which see everything.
     token: Option<TokenView<'a>>,
 }
 
-/// What a token sees.
+/// The part of the alerts that a token sees.
 struct TokenView<'a> {
     scope: &'a Scope,
     /// `None` if the token grants no alerts.

@@ -1,7 +1,7 @@
 //! `rules` and `alerts` of Prometheus' API, with its filters (Prometheus, web/api/v1).
 //!
-//! An embed token sees no rules, because an expression may name what the token may not see. If it
-//! grants alerts, it sees those of [`super::alert_list`].
+//! An embed token sees no rules, because an expression may name metrics and labels that the token
+//! may not see. If it grants alerts, it sees those of [`super::alert_list`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

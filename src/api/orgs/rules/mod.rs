@@ -53,8 +53,13 @@ pub fn routes() -> Routes<OrgDeps> {
         .get("/orgs/{slug}/rule-groups/{name}", READS, "Get a group of rules", show)
         .put("/orgs/{slug}/rule-groups/{name}", WRITES, "Create or replace a group of rules", put)
         .delete("/orgs/{slug}/rule-groups/{name}", WRITES, "Remove a group of rules", remove)
-        .post("/orgs/{slug}/rules/preview", READS, "Show what a rule would have done", past::preview)
-        .post("/orgs/{slug}/rules/backfill", WRITES, "Write the past of a recording rule", past::backfill)
+        .post("/orgs/{slug}/rules/preview", READS, "Simulate a rule over a past range", past::preview)
+        .post(
+            "/orgs/{slug}/rules/backfill",
+            WRITES,
+            "Write the past samples of a recording rule",
+            past::backfill,
+        )
         .merge(versions::routes())
 }
 
@@ -181,7 +186,8 @@ fn exists(identity: &Identity, org: OrgId) -> bool {
     !matches!(identity.org(org), Ok(None))
 }
 
-/// Forgets the groups of deleted organisations. Nothing more is written for them.
+/// Removes the groups of deleted organisations from the engine, which then writes no more samples
+/// for them.
 pub fn forget_deleted(identity: &Identity, engine: &RuleEngine) {
     engine.orgs().into_iter().filter(|org| !exists(identity, *org)).for_each(|org| engine.forget_org(org));
 }

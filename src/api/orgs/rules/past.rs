@@ -23,7 +23,7 @@ use crate::rules::{
     preview_rule,
 };
 
-/// The most slices of one backfill request. The response says where the next request continues.
+/// The most slices of one backfill request. The response states where the next request continues.
 const SLICES_MAX: usize = 20;
 
 /// A rule and a range.

@@ -84,10 +84,10 @@ fn text(bytes: &[u8]) -> Option<Cow<'_, str>> {
     std::str::from_utf8(bytes).ok().map(Cow::Borrowed)
 }
 
-/// What became of a series.
+/// The outcome of relabelling a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SeriesFate {
-    /// It has this place in the new batch.
+    /// The series has this place in the new batch.
     Kept(usize),
     Dropped,
     Refused,

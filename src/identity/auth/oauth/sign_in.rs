@@ -372,7 +372,7 @@ fn target(txn: &Txn<'_>, account: &ExternalAccount) -> Result<SignInTarget, Stor
 fn new_account(txn: &mut Txn<'_>, change: &SignIn, now: Timestamp) -> Result<UserRow, OauthError> {
     let account = &change.account;
     let Some(email) = account.email.as_ref().filter(|_| account.email_verified) else {
-        return Err(OauthError::SignupClosed("the provider does not say that the address is yours"));
+        return Err(OauthError::SignupClosed("the provider does not confirm that the address is yours"));
     };
     if txn.scan::<UserRow>(&()).map_err(StoreError::from)?.is_empty() {
         // The account would not be an administrator, and set-up would end without one.

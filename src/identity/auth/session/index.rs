@@ -25,7 +25,7 @@ pub(super) struct SessionIndex {
     pub(super) lagging: Vec<Arc<Session>>,
     /// Keys of ended sessions that are still stored, to be swept.
     pub(super) dead: Vec<SessionKey>,
-    /// Those of them whose owner got an error because the end could not be stored, and may retry.
+    /// The ended sessions whose end could not be stored. Their owner got an error, and may retry.
     pub(super) unstored: HashMap<SecretHash, Arc<Session>>,
 }
 

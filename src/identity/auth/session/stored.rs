@@ -22,8 +22,8 @@ const SWEEP_ROWS: usize = 30;
 const SWEEP_CHANGES: usize = 8;
 
 impl Identity {
-    /// Loads the stored sessions. Those in memory stay the same if they are stored still. After an
-    /// unclean stop each gets the ten minutes that may not have been written.
+    /// Loads the stored sessions. Sessions in memory stay the same objects while they are stored.
+    /// After an unclean stop each gets the ten minutes that may not have been written.
     pub(in crate::identity) fn load_sessions(&self, unclean: bool, now: Timestamp) -> Result<(), StoreError> {
         let mut index = self.sessions.write();
         let epochs: HashMap<UserId, u32> =

@@ -261,7 +261,7 @@ fn changed(
 ) -> Result<PublicLinkRow, PublicLinkError> {
     // A stored name that today's rules refuse stays while another field changes.
     row.name = change.name.map_or(Ok(row.name), |text| name::parse(&text))?;
-    // So does an expiry in the past.
+    // An expiry in the past ends the streams, too.
     let checked_at = if change.expires_at.is_some() { now } else { Timestamp::MIN };
     row.dashboard.locked = change.locked.unwrap_or(row.dashboard.locked);
     row.dashboard.open = change.open.unwrap_or(row.dashboard.open);

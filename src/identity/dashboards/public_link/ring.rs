@@ -286,21 +286,21 @@ impl Identity {
         }
     }
 
-    /// Returns the public links of a dashboard, oldest first. Only touches memory.
+    /// Returns the public links of a dashboard, oldest first. Does not access the disk.
     pub fn public_links(&self, org: OrgId, uid: &str) -> Vec<Arc<PublicLink>> {
         let ring = self.public_links.read();
         let links = ring.by_org.get(&org).and_then(|dashboards| dashboards.get(uid));
         links.into_iter().flat_map(|links| links.values().cloned()).collect()
     }
 
-    /// Returns a public link; `None` also for a link of another organisation or dashboard. Only
-    /// touches memory.
+    /// Returns a public link; `None` also for a link of another organisation or dashboard. Does not
+    /// access the disk.
     pub fn public_link(&self, (org, uid, id): &LinkKey) -> Option<Arc<PublicLink>> {
         let found = self.public_links.read().by_id.get(id).cloned();
         found.filter(|link| link.key.org == *org && link.dashboard == *uid)
     }
 
-    /// Finds the public link with a secret. Records no use. Only touches memory.
+    /// Finds the public link with a secret. Records no use. Does not access the disk.
     ///
     /// # Errors
     /// [`PublicLinkRefusal`].
@@ -337,7 +337,7 @@ impl Identity {
         })
     }
 
-    /// Returns the access that a public link grants, and records its use. Only touches memory.
+    /// Returns the access that a public link grants, and records its use. Does not access the disk.
     ///
     /// # Errors
     /// [`PublicLinkRefusal::Unknown`] if the stored policy is damaged.
@@ -353,8 +353,8 @@ impl Identity {
         Ok(grant)
     }
 
-    /// Checks that a link is as it was when a request found it, and still allowed. Only touches
-    /// memory.
+    /// Checks that a link is as it was when a request found it, and still allowed. Does not access
+    /// the disk.
     ///
     /// # Errors
     /// [`PublicLinkRefusal`]; [`PublicLinkRefusal::Changed`] after any change of the link.

@@ -63,7 +63,7 @@ impl VerifiedToken {
 
 impl Identity {
     /// Returns the key with this `secret`; `None` for unknown, disabled and expired keys alike
-    /// (`api_key_invalid`). Records the use. Only touches memory.
+    /// (`api_key_invalid`). Records the use. Does not access the disk.
     pub fn api_key(&self, secret: &str, now: Timestamp) -> Option<Arc<ApiKey>> {
         let hash = api_key::secret_hash(api_key::KEY_SECRET, secret)?;
         let found = {
@@ -82,7 +82,7 @@ impl Identity {
     }
 
     /// Verifies an embed token in the order of docs/specification.md D7, steps 1 to 8; the caller
-    /// performs steps 9 and 10. Records the use or the refusal. Only touches memory.
+    /// performs steps 9 and 10. Records the use or the refusal. Does not access the disk.
     ///
     /// # Errors
     /// [`TokenRefusal`].
@@ -92,8 +92,8 @@ impl Identity {
     }
 
     /// The first part of [`Identity::embed`]: everything but the compilation of the token's
-    /// matchers. Charge the key before calling [`Identity::grant`]. Records a refusal. Only touches
-    /// memory.
+    /// matchers. Charge the key before calling [`Identity::grant`]. Records a refusal. Does not
+    /// access the disk.
     ///
     /// # Errors
     /// [`TokenRefusal`].
@@ -111,8 +111,8 @@ impl Identity {
     }
 
     /// The second part of [`Identity::embed`]: returns the access that the token grants. Compiles
-    /// its matchers or takes them from the cache. Records the use or the refusal. Only touches
-    /// memory.
+    /// its matchers or takes them from the cache. Records the use or the refusal. Does not access
+    /// the disk.
     ///
     /// # Errors
     /// [`TokenRefusal`] if the matchers do not compile within a token's limits.
@@ -147,7 +147,7 @@ impl Identity {
     }
 
     /// Explains a token to a member of `org`: returns why it is refused, or its access. Records
-    /// nothing, and reveals nothing about keys of other organisations. Only touches memory.
+    /// nothing, and reveals nothing about keys of other organisations. Does not access the disk.
     ///
     /// # Errors
     /// [`TokenRefusal`].
@@ -166,7 +166,7 @@ impl Identity {
 
     /// Returns the dashboard that a page may show with an embed token, and its organisation; `None`
     /// if the token grants no dashboard. Records nothing and compiles nothing: the requests of the
-    /// page are checked by themselves. Only touches memory.
+    /// page are checked by themselves. Does not access the disk.
     ///
     /// # Errors
     /// [`TokenRefusal`].
@@ -192,7 +192,7 @@ impl Identity {
         self.keyring.read().by_id.get(&id).cloned().ok_or(UNKNOWN_KEY)
     }
 
-    /// Mints a token with a key's secret. Only touches memory.
+    /// Mints a token with a key's secret. Does not access the disk.
     ///
     /// # Errors
     /// [`MintError`].

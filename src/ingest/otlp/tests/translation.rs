@@ -313,7 +313,7 @@ fn colliding_label_names_are_resolved_as_in_prometheus() {
         let line = lines(&both(&request(vec![resource_metrics(resource, metrics)]))).remove(0);
         line.replace("__name__=g ", "").replace(" | 1 @1795000000123", "")
     };
-    // In the order of the keys, not of the sender: `.` comes before `_`.
+    // Values are joined in the order of the keys, not of the sender: `.` comes before `_`.
     assert_eq!(labels(&[], &[("a_b", "2"), ("a.b", "1"), ("c", "3")]), "a_b=1;2 c=3");
     assert_eq!(labels(&[], &[("a.b", "1"), ("a.b", "0"), ("a/b", "")]), "a_b=1;0;");
     assert_eq!(labels(&[], &[("a.b", ""), ("a_b", "x")]), "a_b=;x");

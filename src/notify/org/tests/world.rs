@@ -170,7 +170,7 @@ impl World {
         alerts[0].ends_at.as_ms() / 1_000
     }
 
-    /// Sends what rules send at this moment.
+    /// Sends the alerts that rules send at this moment.
     fn evaluate(&mut self) {
         if self.rules_stop_at.is_some_and(|stop| self.now_s >= stop) {
             return;

@@ -1,5 +1,5 @@
-//! Which subqueries are cached, for which callers and for how long. `tests/kernels` compares them
-//! with evaluations.
+//! The subqueries that are cached, the callers that share them, and their lifetime. `tests/kernels`
+//! compares them with evaluations.
 
 use super::*;
 use crate::promql::QueryProgress;

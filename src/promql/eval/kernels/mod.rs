@@ -1,5 +1,5 @@
-//! Window functions for whole rows: from the samples of one series to one value for each step.
-//! Where equality to the bit allows it, the cost of a step does not grow with the window.
+//! Window functions for whole rows: from the samples of one series to one value for each step. The
+//! cost of a step does not grow with the window, if the results then still are equal to the bit.
 //!
 //! Sample ranges of windows depend on sample times only, so all series with the same times share
 //! them ([`StepWindows`]). If the values of a series do not admit a shortcut, the kernel runs the

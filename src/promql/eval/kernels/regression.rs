@@ -346,7 +346,7 @@ impl SharedEnds {
     ) {
         let Some(longest) = group.iter().max_by_key(|window| window.len()) else { return };
         let len = longest.len();
-        // In the order in which they are added up.
+        // The terms in the order in which they are added up.
         let distances: Vec<f64> = longest.distances(times).map(seconds).collect();
         let x = self.totals(group, &distances);
         let windows = EqualWindows { ends: per_slot(group, |window| window.range.to), len };

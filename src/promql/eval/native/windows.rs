@@ -32,7 +32,7 @@ impl From<Option<FloatHistogram>> for WindowResult {
 struct MixedWindow<'w> {
     times: &'w [i64],
     values: &'w [f64],
-    /// As [`NativeWindow::starts`], for the floats.
+    /// The start timestamps of the floats, like [`NativeWindow::starts`].
     starts: &'w [i64],
     native: NativeWindow<'w>,
 }

@@ -151,8 +151,8 @@ impl TokenEncoder<'_> {
         info && self.depth == self.depth_base
     }
 
-    /// Reads matchers in braces. As in Prometheus, they may name several metrics, of which a series
-    /// must have every one.
+    /// Reads matchers in braces. If they name several metrics, a series must match every name, as
+    /// in Prometheus.
     fn braces(&mut self, raw: &mut RawSelector) -> Result<(), Fault> {
         const CONTEXT: &str = " in label matching";
         let open = self.expect(TokenKind::LeftBrace, CONTEXT, "\"{\"")?;

@@ -1,4 +1,4 @@
-//! A backfill writes what live evaluation would have written.
+//! A backfill writes the same samples as live evaluation.
 
 use super::*;
 

@@ -43,7 +43,8 @@ impl<'t> Executor<'t, '_> {
             Err(message) => Err(message),
         };
         result.map_err(|message| {
-            // Only a failed call is the place of a message; otherwise it stays its last argument.
+            // A message names the place of a failed call, otherwise that of the call's last
+            // argument.
             self.place = site.place;
             self.error(format!("error calling {name}: {message}"))
         })

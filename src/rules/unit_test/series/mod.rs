@@ -133,8 +133,8 @@ impl<'t> SeriesParser<'t> {
     }
 }
 
-/// Parses a leading string literal in Go's syntax, with the usual escapes. Returns it and the rest
-/// of the text.
+/// Parses a leading string literal in Go's syntax, with the usual escapes. Returns the item and the
+/// rest of the text.
 ///
 /// # Errors
 /// The message for a text without a string at its start.

@@ -42,8 +42,8 @@ impl Stripe {
         self.freeze();
     }
 
-    /// Makes frozen samples at or after `from_ms` late again, unless there is a newer one. Drops
-    /// the others.
+    /// Makes frozen samples at or after `from_ms` late again, unless there is a newer sample of the
+    /// same time. Drops the other frozen samples.
     fn thaw(&mut self, from_ms: i64) {
         let mut back = std::mem::take(&mut self.frozen);
         back.retain(|(_, at), _| *at >= from_ms);

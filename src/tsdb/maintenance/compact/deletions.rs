@@ -30,8 +30,8 @@ pub(super) enum Age {
     Overdue,
 }
 
-/// The pending deletions and the times at which they were first seen. They are kept only in memory.
-/// Deletions found at a start are overdue.
+/// The pending deletions and the times at which they were first seen. The deletions are kept only
+/// in memory. Deletions found at a start are overdue.
 #[derive(Debug, Default)]
 pub(super) struct PendingDeletions {
     since: BTreeMap<(OrgId, u64), Option<Timestamp>>,
@@ -62,7 +62,7 @@ impl PendingDeletions {
     /// Returns the age of a deletion. `all` is the number of deletions of its organisation.
     pub(super) fn age(&self, deletion: (OrgId, u64), all: usize, now: Timestamp) -> Age {
         match self.since.get(&deletion) {
-            // It arrived after the last refresh.
+            // The deletion arrived after the last refresh.
             None => Age::Fresh,
             Some(None) => Age::Overdue,
             Some(Some(since)) if passed(*since, now, OVERDUE_MS) => Age::Overdue,

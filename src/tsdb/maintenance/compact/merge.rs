@@ -50,7 +50,7 @@ pub(super) enum MergeError {
 
 /// The rate limit of a merge.
 pub(super) struct Throttle<'t> {
-    /// None: full speed.
+    /// `None` is full speed.
     rest: Option<&'t Rest>,
     watch: Stopwatch,
     bytes: u64,
@@ -99,7 +99,7 @@ struct FamilyKey {
 struct SegmentCursor<'t> {
     segment: &'t Segment,
     family: usize,
-    /// None at the end.
+    /// `None` at the end.
     key: Option<FamilyKey>,
 }
 
@@ -138,7 +138,7 @@ struct FamilyRows<'t> {
     source: usize,
     family: usize,
     row: usize,
-    /// None at the end.
+    /// `None` at the end.
     id: Option<u32>,
 }
 

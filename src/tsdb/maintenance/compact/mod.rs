@@ -10,9 +10,9 @@
 //! 4 publish the new set
 //! 5 remove each source file when its last reader is gone, then its obsolete row
 //! ```
-//! A crash before 3 leaves unlisted files that name the segments they replace, all of which are
-//! listed. The next start removes those files. After a crash past 3, the next start removes the
-//! sources.
+//! A crash before step 3 leaves unlisted files that name the segments they replace, all of
+//! which are listed. The next start removes those files. After a crash past 3, the next start
+//! removes the sources.
 
 mod caches;
 mod deletions;
@@ -48,11 +48,11 @@ const JOBS_MAX: usize = 10_000;
 pub struct UpkeepReport {
     /// Compactions run.
     pub jobs: u64,
-    /// Segments merged by them.
+    /// Number of segments merged by the compactions.
     pub merged: u64,
-    /// Segments written by them.
+    /// Number of segments written by the compactions.
     pub made: u64,
-    /// Bytes written by them.
+    /// Number of bytes written by the compactions.
     pub bytes: u64,
     /// Segments dropped by retention.
     pub expired: u64,

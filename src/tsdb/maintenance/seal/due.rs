@@ -121,7 +121,7 @@ impl Sealer {
         due
     }
 
-    /// Returns whether memory, log size or late samples require a seal of everything.
+    /// Returns whether memory, log size or late samples require a seal of all samples.
     fn is_early(
         &mut self,
         all: &[Arc<OrgStore>],

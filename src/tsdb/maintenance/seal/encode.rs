@@ -27,13 +27,13 @@ use crate::tsdb::store::OrgStore;
 /// The longest span that is not cut: a window, and the next one that waited.
 const WHOLE_MS: i64 = 2 * 3_600_000;
 const DAY_MS: i64 = 24 * 3_600_000;
-/// The limit of partitions of late samples, and of others. Twice as many fit one change of the
-/// list.
+/// The limit of partitions of late samples, and of others. One change of the list has room for
+/// twice this number.
 const PARTITIONS_MAX: i64 = 31;
 /// The number of segments that are written at a time.
 const OPEN_MAX: usize = 8;
-/// The number of series whose samples are prefetched together. Half an hour of them is 30 kB, a day
-/// at most a few times the cache.
+/// The number of series whose samples are prefetched together. The samples of half an hour take 30
+/// kB, those of a day at most a few times the cache.
 const TOUCHED: usize = 32;
 /// The working time between two pauses.
 const WORK: Duration = Duration::from_millis(20);
@@ -140,7 +140,7 @@ pub(super) fn write(
         let output = SegmentOutput { dir, id, content: SegmentContent::Head };
         write_kind(store, output, window, least, throttle, written)?;
     }
-    // Of samples at one time, those of the segment with the greater number win.
+    // If samples have the same time, that of the segment with the greater number wins.
     if let Some((imported, (least, _))) = window.imported.and_then(|it| Some((it, it.span()?))) {
         let output = SegmentOutput { dir, id, content: SegmentContent::Import(imported) };
         write_kind(store, output, window, least, throttle, written)?;

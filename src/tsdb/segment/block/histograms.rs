@@ -188,7 +188,7 @@ fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) ->
         }
         left -= rows;
         let (shape, float) = take_shape(reader)?;
-        // Neither overflows: rows are at most 1,024, and the cells of a shape are bounded.
+        // Neither product overflows: rows are at most 1,024, and the cells of a shape are bounded.
         cells_left = cells_left
             .checked_sub(rows * cells(&shape))
             .ok_or_else(|| reader.damage("more histograms than a block may hold"))?;
@@ -197,7 +197,7 @@ fn take_runs(reader: &mut Reader<'_>, count: usize, out: &mut Vec<Histogram>) ->
     reader.end()
 }
 
-/// Decodes what [`put_shape`] has written.
+/// Decodes the bytes of [`put_shape`].
 ///
 /// # Errors
 /// [`Damage`] if the bytes are not a valid shape.

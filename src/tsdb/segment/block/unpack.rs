@@ -246,7 +246,7 @@ fn take_bits(reader: &mut Reader<'_>, slots: &mut [u64], width: u8) -> Result<()
         widen(slots, &numbers);
         return Ok(());
     }
-    // Loads may reach beyond these bits, but their result does not depend on what follows.
+    // Loads may reach beyond these bits, but the result does not depend on the later bits.
     let bytes = reader.rest();
     reader.take((slots.len() * usize::from(width)).div_ceil(8))?;
     by_width!(unpack, width, bytes, slots, unpack_wide(width, bytes, slots),

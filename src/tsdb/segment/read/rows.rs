@@ -179,8 +179,8 @@ impl Segment {
         self.spans(family).ok()?.get(row)
     }
 
-    /// Returns the spans of all rows of a family. For many rows this is cheaper than
-    /// [`Segment::span`].
+    /// Returns the spans of all rows of a family. This is cheaper than [`Segment::span`] for many
+    /// rows.
     pub(in crate::tsdb) fn spans(&self, family: usize) -> Result<RowSpans<'_>, SegmentDamage> {
         Ok(self.spans_of(&self.family(family)?.rows))
     }

@@ -47,7 +47,7 @@ impl<'a> FamilyScan<'a> {
         self.segment.intact()
     }
 
-    /// As [`Segment::each_block`].
+    /// Does the same as [`Segment::each_block`].
     pub(in crate::tsdb) fn each_block(
         &self,
         row: usize,

@@ -15,8 +15,8 @@ use crate::model::{RegularTimes, TimeRange, Times, TimesBuilder};
 use crate::tsdb::block_cache::{BlockAddress, BlockLookup, BlockRange, CacheHandle};
 use crate::tsdb::report::SampleColumns;
 
-/// Cached times at most, 2 MiB: those of a hundred targets for a range of some hours. At the bound
-/// the cache is cleared.
+/// Cached times at most, 2 MiB: those of a hundred targets for a range of some hours. The cache is
+/// cleared when it reaches the bound.
 const TIMES_MAX: usize = 1 << 18;
 /// Slots that find a recent timeline without hashing.
 const RECENT: usize = 1_024;

@@ -22,7 +22,7 @@ impl From<Damage> for NotBulkLoadable {
     }
 }
 
-/// IdTable that are hashed in one batch.
+/// Number of rows that are hashed in one batch.
 const BATCH_ROWS: usize = 256;
 /// Tables with at most this many series are hashed by one thread.
 const ONE_THREAD_MAX: usize = 1 << 15;
@@ -101,7 +101,7 @@ impl BulkLoader {
 /// The codes of a body's texts.
 struct TextCodes<'s> {
     texts: BodyTexts<'s>,
-    /// By text: its code as a label name.
+    /// The code of each text as a label name.
     names: Vec<u32>,
     /// By text: the label name it was last a value of, and its code there.
     values: Vec<(u32, u32)>,
@@ -151,7 +151,7 @@ impl Family {
     }
 
     /// Like [`Family::extend`], for ids of concurrent requests: some rows belong before the last
-    /// existing ones. Those are removed and added again in order.
+    /// existing ones. These existing rows are removed and added again in order.
     fn extend_within<'c>(&mut self, ids: &[u32], columns: impl Iterator<Item = &'c [u32]>) -> usize {
         self.moved = self.moved.wrapping_add(1);
         self.order.clear();
@@ -212,7 +212,8 @@ type Hashes = Vec<Vec<(u32, u32)>>;
 
 const BUCKETS: usize = 256;
 
-/// Returns the hash of each series with its id. For each byte there is a bucket of each thread.
+/// Returns the hash of each series with its id. Each thread has a bucket for each value of the
+/// byte.
 fn hashes(table: &Table) -> Hashes {
     let families: Vec<(u32, &Family)> = (0u32..).zip(&table.families).collect();
     let all = table.live as usize;

@@ -138,7 +138,7 @@ const ONE_SERIES: [&str; 4] = [
     "04 0000 01 00 03 0e",
 ];
 
-/// Its row now: the same items and those of a neighbour.
+/// The series' row now has the same items and those of a neighbour.
 const PACKED: [&str; 5] = [
     "05",
     "00 00 01 12 0000 0000000000000000 00 00 00 02 00 00 06 06",

@@ -18,7 +18,7 @@ enum Kind {
     Native(u8),
 }
 
-/// Where the sample of a time is: here, in the older source, or in both with two values.
+/// The location of a time's sample: here, in the older source, or in both with two values.
 #[derive(Clone, Copy, Debug)]
 enum SamplePlace {
     Here(Kind),

@@ -8,7 +8,7 @@
 //! merged last, because they take precedence. If the segment set has changed meanwhile, the read is
 //! repeated with the new set.
 //!
-//! A reader may announce the series that it will read ([`look_ahead`]). Those without samples of
+//! A reader may announce the series that it will read ([`look_ahead`]). Series without samples of
 //! the range in the head are then read from the segments of that moment only, with batched lookups
 //! ([`super::prefetch`]).
 
@@ -30,7 +30,8 @@ use crate::tsdb::store::OrgStore;
 use crate::tsdb::store::segments::{IndexedSegment, SegmentSet};
 use crate::tsdb::store::table_guard::TableGuard;
 
-/// The times of series in several segments that are cached at most, 2 MiB. All are dropped at once.
+/// The times of series in several segments that are cached at most, 2 MiB. The cache is cleared
+/// when it reaches this bound.
 const JOINED_TIMES_MAX: usize = 1 << 18;
 /// The lists of such times that are cached at most.
 const JOINED_MAX: usize = 4_096;
@@ -245,7 +246,7 @@ impl ReadState {
         !out.is_empty()
     }
 
-    /// Replaces `out` with the samples that segments have of the announced series of this number.
+    /// Replaces `out` with the samples, in segments, of the announced series with this number.
     fn read_prefetched(
         &mut self,
         set: &SegmentSet,
@@ -303,7 +304,7 @@ impl ReadState {
         window.resolve(set, cache, cache_handle.as_mut());
     }
 
-    /// Finds the locations of a series' samples. Where two overlap, the later one takes precedence.
+    /// Finds the locations of a series' samples. If two overlap, the later one takes precedence.
     fn find_locations(
         &mut self,
         set: &SegmentSet,

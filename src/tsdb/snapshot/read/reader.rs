@@ -124,8 +124,8 @@ impl<'s> SeriesReader<'s> {
         self
     }
 
-    /// Announces the series that will be read next, in order. Those without samples of the range in
-    /// the head are read as they are now.
+    /// Announces the series that will be read next, in order. Series without samples of the range
+    /// in the head are read from the segments of this moment.
     pub fn look_ahead(&mut self, ids: impl Iterator<Item = SeriesId>) {
         if let Some(store) = &self.snapshot.store {
             let range = self.snapshot.within(self.range);

@@ -74,7 +74,7 @@ impl Paced<'_> {
     }
 
     /// Like [`Paced::select`], without the labels for which `is_dropped` is true, and returns the
-    /// metric name of the first series. None if any two series differ in a dropped label, since
+    /// metric name of the first series. `None` if any two series differ in a dropped label, since
     /// they might have no other difference.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Paced<'_> {
     }
 }
 
-/// GroupBuilder between two charges of memory to the pace.
+/// Number of groups between two charges of memory to the pace.
 const GROUPS_PER_REQUEST: usize = 1_024;
 
 /// Returns the memory of a group of `labels` labels in bytes: its label set, its key and its entry
@@ -144,7 +144,7 @@ struct GroupBuilder {
     /// Group numbers by the codes of names and values.
     numbers: RapidHashMap<Vec<(u32, u32)>, u32>,
     labels: Vec<Labels>,
-    /// By row: the number of its group.
+    /// The number of each row's group.
     group_of: Vec<u32>,
     /// Estimated memory that is not charged yet, in bytes.
     bytes: usize,
@@ -181,7 +181,7 @@ struct PartitionRefiner {
     /// By row: the number of its class, dense from 0 in order of first appearance.
     numbers: Vec<u32>,
     count: usize,
-    /// By class and code: one more than the new class.
+    /// The number of the new class plus 1, by class and code.
     table: Vec<u32>,
     sparse: RapidHashMap<u64, u32>,
 }

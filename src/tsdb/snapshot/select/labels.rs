@@ -89,8 +89,8 @@ pub(in crate::tsdb::snapshot) fn with_labels(
     Ok(found.filter_map(series).collect())
 }
 
-/// Returns a table of the label sets of some series of one family, in order. None if separate label
-/// sets are better.
+/// Returns a table of the label sets of some series of one family, in order. `None` if separate
+/// label sets are better.
 fn table_of(table: &Table, hits: &[SeriesRow<'_>], buffers: &mut ColumnBuffers) -> Option<LabelTable> {
     let family = hits.first().filter(|_| hits.len() >= TABLE_MIN)?.family;
     let mut columns = Vec::with_capacity(family.names.len());
@@ -108,7 +108,7 @@ fn table_of(table: &Table, hits: &[SeriesRow<'_>], buffers: &mut ColumnBuffers) 
 /// Buffers that are reused for each column.
 #[derive(Default)]
 struct ColumnBuffers {
-    /// By code: one more than the index of its text.
+    /// The index of each code's text plus 1.
     places: Vec<u32>,
     sparse: RapidHashMap<u32, u32>,
 }

@@ -83,7 +83,7 @@ pub(in crate::tsdb::snapshot) struct Liveness<'s> {
     /// The range in which samples of segments count.
     sealed: TimeRange,
     warnings: &'s Warnings,
-    /// None if the scope hides no time.
+    /// `None` if the scope hides no time.
     visible_time: Option<VisibleTime<'s>>,
     /// A buffer for rows that are copied from the table.
     pub(in crate::tsdb::snapshot) batch: RowBatch,
@@ -158,7 +158,7 @@ impl PartRows<'_> {
     }
 
     /// Returns the first and last time of a series with samples in the range, and whether the
-    /// series has no deletions. None if all samples in the range are deleted.
+    /// series has no deletions. `None` if all samples in the range are deleted.
     fn shown(&mut self, set: &SegmentSet, range: TimeRange, id: u32) -> Option<(Span, bool)> {
         if !self.part.overlaps(range) {
             return None;
@@ -356,7 +356,7 @@ impl<'s> Liveness<'s> {
 struct HeadCursor<'s> {
     spans: &'s Spans,
     stripe: Option<(u32, RwLockReadGuard<'s, Stripe>)>,
-    /// None: the organisation has no histograms.
+    /// `None` if the organisation has no histograms.
     side: Option<&'s SideTable>,
 }
 

@@ -271,7 +271,7 @@ mod tests {
 
     proptest! {
         /// The order of all series is cached per organisation. Each scope still sees exactly its
-        /// own series, in order, whatever was queried before.
+        /// own series, in order, after any earlier queries.
         #[test]
         fn a_scope_restricts_every_selection_whatever_was_queried_before(
             batches in prop::collection::vec(prop::collection::btree_set((0u8..4, 0u16..400), 1..150), 1..4),
@@ -283,7 +283,7 @@ mod tests {
                 append(&store, batch);
                 all.extend(batch.iter().copied());
                 for (zone, host) in &queries {
-                    // The last value of each stands for no matcher.
+                    // The last value of each list means that there is no matcher.
                     let scope: Vec<Matcher> =
                         (0..1).filter(|_| *zone < 4).map(|_| Matcher::equal("zone", &format!("z{zone}"))).collect();
                     let pattern = format!("h{host}.*");

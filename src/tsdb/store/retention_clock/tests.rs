@@ -188,8 +188,8 @@ fn version_1_of_the_row_is_read() {
 }
 
 proptest! {
-    /// The retention clock advances only with the running time, whatever the wall clock shows,
-    /// and every confirmed time was reached a whole grace period ago.
+    /// The retention clock advances only with the running time, not with the wall clock, and every
+    /// confirmed time was reached a whole grace period ago.
     #[test]
     fn no_sequence_of_clocks_confirms_a_time_that_did_not_last(
         steps in prop::collection::vec((-400i64..400, 0u64..12, any::<bool>()), 1..200),

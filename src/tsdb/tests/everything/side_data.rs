@@ -46,7 +46,7 @@ pub(super) fn describe(batch: &mut BatchBuilder, metric: &str, number: u64) {
 }
 
 impl SideModel {
-    /// Adds an exemplar by the rules of the ring. Returns whether it is in the ring now.
+    /// Adds an exemplar by the rules of the ring. Returns whether the exemplar is in the ring now.
     pub(super) fn put_exemplar(&mut self, at: i64, number: u64) -> bool {
         if self.exemplars.contains(&(at, number)) {
             return true;

@@ -51,7 +51,7 @@ fn retain(tsdb: &Tsdb) {
     tsdb.set_limits(other, OrgLimits { retention, ..OrgLimits::default() });
     let mut batch = BatchBuilder::default();
     batch.series(&up("old"), [ago(1_000, 1.0)]);
-    // It does not matter whether any of these succeed.
+    // The results of these operations do not matter.
     drop(tsdb.append(other, &batch.batch(), NOW));
     drop(tsdb.seal(NOW));
     drop(tsdb.maintain(NOW.plus_ms(120_000)));

@@ -29,7 +29,8 @@ use crate::tsdb::wal::record::{
 const GROUP_BYTES_MAX: usize = 1 << 20;
 /// The limit of the number of records in a group.
 const GROUP_RECORDS_MAX: usize = 256;
-/// The limit of unsynced bytes. With a group after them they stay below the limit of a torn tail.
+/// The limit of unsynced bytes. Together with a following group they stay below the limit of a torn
+/// tail.
 const UNSYNCED_BYTES_MAX: u64 = 2 << 20;
 /// If half of a file fills within this time, the next file is large (see `LARGE_BYTES`).
 const FAST_HALF: Duration = Duration::from_secs(5);
@@ -182,7 +183,7 @@ impl Committer {
             let at_once = records.iter().any(|(draft, _): &(Draft, Reply)| draft.kind.is_synced_at_once());
             self.unapplied = true;
             if let Err(why) = self.write_buffer(seq, at_once) {
-                // Without resources nothing was written.
+                // If resources are short, no byte was written.
                 self.unapplied = !matches!(why, AppendError::OutOfResources(_));
                 return self.shared.refuse_all(records.into_iter().chain(rest).collect(), &why);
             }
@@ -275,8 +276,9 @@ impl Committer {
         }
     }
 
-    /// Returns the bytes that are left for records, without those reserved for the switch. A file
-    /// of version 1 takes only its switch, because senders can make records that verify there.
+    /// Returns the bytes that are left for records, without those reserved for the switch. Only the
+    /// switch record is appended to a file of version 1, because senders can forge records that
+    /// verify there.
     fn space_for_records(&self) -> usize {
         match self.file.layout {
             Layout::Keyed(_) => self.unwritten_bytes().saturating_sub(self.file.layout.switch_bytes()),
@@ -375,7 +377,7 @@ impl Committer {
     /// [`AppendError::Fenced`] for any failure.
     pub(super) fn sync(&mut self) -> Result<(), AppendError> {
         let Some(bytes) = self.unsynced.as_ref().map(|unsynced| unsynced.bytes) else { return Ok(()) };
-        // The state of the disk after a failed sync is unknown, whatever the cause was.
+        // The state of the disk after a failed sync is unknown, for every cause.
         self.shared.disk.sync_log(&self.file.file, &self.file.path).map_err(|e| {
             AppendError::Fenced(format!("sync {} at byte {}: {e}", self.file.path.display(), self.offset))
         })?;
@@ -410,7 +412,7 @@ impl Committer {
             if record.kind == RecordKind::Switch {
                 self.write_copied(&mut group)?;
                 self.copy_switch(&record)?;
-                // It holds the switch, which is in the file before.
+                // The buffer holds the switch, which is already in the previous file.
                 self.buffer.clear();
                 continue;
             }
@@ -448,7 +450,7 @@ impl Committer {
         let last_seq = *last_seq;
         self.unapplied = true;
         if let Err(why) = self.write_buffer(last_seq, true) {
-            // Without resources nothing was written.
+            // If resources are short, no byte was written.
             self.unapplied = !matches!(why, AppendError::OutOfResources(_));
             return Err(why.into());
         }

@@ -75,7 +75,7 @@ struct BufferedRecord {
 }
 
 impl Log {
-    /// Returns a reader whose first record is `from`. That record may not exist yet.
+    /// Returns a reader whose first record is `from`. The record may not exist yet.
     ///
     /// # Errors
     /// [`TailError::Trimmed`] or [`TailError::Ahead`].
@@ -141,7 +141,7 @@ impl LogState {
         }
     }
 
-    /// Ends the waiting of all readers.
+    /// Wakes all waiting readers.
     pub(super) fn end_tails(&self) {
         self.tails_end.store(true, Ordering::SeqCst);
         let _checking = lock(&self.tails);
@@ -195,7 +195,8 @@ impl RawTail {
         self.shared.counters.readable_seq.load(Ordering::SeqCst)
     }
 
-    /// Returns the next record. Waits at most `wait` for it; none if there is none by then.
+    /// Returns the next record. Waits at most `wait` for a record, and returns no record if none
+    /// arrives in time.
     ///
     /// # Errors
     /// [`TailError`]. The position does not change, so the same record is tried again.

@@ -124,7 +124,7 @@ fn the_end_of_a_plain_record_with_one_flipped_bit_is_found() {
         assert_eq!(found, Some(BadEnd { bytes: end, is_certain: bit < 32 }), "bit {bit}");
     };
     // Every bit of the header and some others, because each check reads the record after the bad
-    // one. In CI every bit before a short record.
+    // one. In CI, flips every bit before a short record.
     let (whole, end) = before_record_of(1_000);
     let body = (HEADER_BYTES * 8..(HEADER_BYTES + 700) * 8).step_by(rounds(7, 1));
     (0..HEADER_BYTES * 8).chain(body).for_each(|bit| check(&whole, end, bit));

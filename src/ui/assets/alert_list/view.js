@@ -1,4 +1,4 @@
-// The shadow tree of <metric-alerts>: a list for each state, and what is said without one.
+// The shadow tree of <metric-alerts>: a list for each state, and a text without alerts.
 
 import { h } from '../chart/dom.js';
 import { sheet } from './style.js';
@@ -23,7 +23,7 @@ import { countText, durationText } from './times.js';
 
 /** The longest text of a label or annotation that is shown, in characters. */
 const TEXT_MAX = 1000;
-/** The annotations that stand first. */
+/** The annotations that are shown first. */
 const FIRST = ['summary', 'description'];
 const STATES = /** @type {const} */ ([
   ['firing', 'Firing'],
@@ -142,7 +142,7 @@ export class AlertListView {
     this.settle(page.data.length > 0 ? 'drawn' : 'empty');
   }
 
-  /** Removes what is shown. */
+  /** Removes the shown lists. */
   forget() {
     const { groups, note, next, summary } = this.#parts;
     this.#page = null;
@@ -161,7 +161,7 @@ export class AlertListView {
   }
 
   /**
-   * Says what there is without a list.
+   * Shows a text in place of a list.
    * @param {State} state
    * @param {import('../chart/api_error.js').ApiError} [problem] in state `error`
    * @param {import('../chart/problems.js').Words|null} [words] for visitors of an embedding page;

@@ -1,11 +1,11 @@
-// Errors of requests: what the server answered, or why there is no answer.
+// Errors of requests: the server's answer, or the reason why there is none.
 
 /**
  * An error response of the server (docs/specification.md B2), or the lack of a response.
  * @typedef {{field: string, message?: string}} FieldError
  */
 export class ApiError extends Error {
-  /** What the author of the page can do; '' for errors that name it themselves. */
+  /** Advice for the author of the page; '' for errors that name it themselves. */
   hint = '';
 
   /**

@@ -1,10 +1,10 @@
 // Why a request to the server got no readable answer, and the words for it.
 //
-// fetch reports each of these as the same TypeError. What is provable: the browser knows that it is
-// offline, it announces requests that the page's policy blocks, and it states a denied permission
-// for local networks. Every origin may read that a token is wrong (docs/specification.md B4). If
-// this page can read that and a repeated request fails again, the server refuses to show its answer
-// to this page. A file in place of the API would not prove it: caches and proxies have files.
+// fetch reports each of these as the same TypeError. Three causes can be proved: the browser is
+// offline, the page's policy blocks the request, or the permission for local networks is denied.
+// Every origin may read that a token is wrong (docs/specification.md B4). If this page can read
+// that and a repeated request fails again, the server refuses to show its answer to this page. A
+// file in place of the API would not prove it: caches and proxies have files.
 
 import { ApiError } from './api_error.js';
 import { embedWords, warnOnce } from './problems.js';

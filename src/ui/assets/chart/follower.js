@@ -62,7 +62,7 @@ export function follow(query, responses, host) {
   async function fill(start, end) {
     const first = Math.ceil(start / grid.step) * grid.step;
     const last = Math.floor(end / grid.step) * grid.step;
-    // Nothing of the window is left.
+    // The new window has no point of the current one.
     if (first <= grid.start || last - grid.end >= grid.end - grid.start) return host.reload();
     if (!(last >= first)) return;
     try {

@@ -20,7 +20,7 @@ export class Loader {
   answer = null;
   /** The response of the point after the grid. @type {Tail|null} */
   tail = null;
-  /** The query of both. @type {ChartQuery|null} */
+  /** The query of both requests. @type {ChartQuery|null} */
   query = null;
   /** @type {any} */
   #tailStats = null;

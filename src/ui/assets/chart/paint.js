@@ -1,4 +1,5 @@
-// Draws axes and lines, and on a canvas above what follows the pointer. Sizes are CSS pixels.
+// Draws axes and lines, and, on a canvas above, the marks that follow the pointer. Sizes are CSS
+// pixels.
 
 import { formatValue, timeTicks, valueAxis } from './scale.js';
 
@@ -112,7 +113,7 @@ function drawAxes(pen, place, data, colours) {
   pen.textBaseline = 'middle';
   pen.textAlign = 'right';
   axis.ticks.forEach((tick, index) => {
-    // On half pixels a line of one pixel is one pixel.
+    // A line of one pixel at a half-pixel coordinate covers exactly one pixel.
     const y = Math.round(place.y(tick)) + 0.5;
     pen.strokeStyle = tick === 0 || index === 0 ? colours.axis : colours.grid;
     stroke(pen, plot.left, y, plot.right, y);
@@ -182,7 +183,7 @@ function linePath({ xs, rise, axis, plot }, values) {
   let drawing = false;
   for (let index = 0; index < values.length; index += 1) {
     const value = values[index];
-    // Neither NaN nor infinite.
+    // A value that is not finite interrupts the line.
     if (value - value !== 0) {
       drawing = false;
       continue;

@@ -1,9 +1,9 @@
 // A chart's attributes as requests (docs/specification.md C5). Pure, apart from the clock.
 //
-// Which steps are asked: the grid lies on multiples of the step, so that a refresh moves the
-// picture without changing it and cached results stay useful. Its last step may be up to one step
-// older than now, which at two hours a step would hide the newest samples. A second request for one
-// point at `now` (the tail) closes that gap; for steps of at most GRID_ONLY_STEP_MAX seconds the grid
+// The grid of requested steps lies on multiples of the step, so that a refresh moves the picture
+// without changing it and cached results stay useful. Its last step may be up to one step older
+// than now, which at two hours a step would hide the newest samples. A second request for one point
+// at `now` (the tail) closes that gap; for steps of at most GRID_ONLY_STEP_MAX seconds the grid
 // alone is new enough. A step after `now` is never asked: the server's lookback would find nothing
 // there.
 

@@ -186,7 +186,7 @@ const two = /** @type {const} */ ('2-digit');
  *   seconds: Intl.DateTimeFormat, moment: Intl.DateTimeFormat, ahead: (at: number) => number}} Zone
  */
 
-/** Most zones that are kept. */
+/** The most zones that are kept. */
 const ZONES_MAX = 64;
 /** @type {Map<string, Zone>} */
 const zones = new Map();

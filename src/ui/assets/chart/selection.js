@@ -1,4 +1,4 @@
-// What a reader selects in a chart.
+// The reader's selection in a chart.
 
 import { valuedAt } from './legend.js';
 
@@ -8,7 +8,7 @@ import { valuedAt } from './legend.js';
  */
 
 /**
- * What the event `select` tells: the values of one step, the highest first.
+ * The detail of the event `select`: the values of one step, the highest first.
  * @param {Columns} data
  * @param {Series[]} shown
  * @param {number} index of the step

@@ -20,7 +20,8 @@ const NOTES_MAX = 3;
  */
 
 /**
- * The line below a drawn chart: what is left out, and the first messages of the response.
+ * The line below a drawn chart: the number of omitted series, and the first messages of the
+ * response.
  * @param {import('./columns.js').Columns} data
  * @param {string[]} messages
  */

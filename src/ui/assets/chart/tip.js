@@ -140,8 +140,8 @@ export class Tip {
 }
 
 /**
- * Places the tooltip beside the crosshair, inside the plot. The browser computes the place from the
- * size of the box, so that nothing has to measure it while the pointer moves.
+ * Places the tooltip next to the crosshair, inside the plot. The browser computes the place from
+ * the size of the box, so that nothing has to measure it while the pointer moves.
  * @param {HTMLElement} box
  * @param {{width: number, height: number}} plot in pixels
  * @param {number} x of the crosshair

@@ -102,7 +102,7 @@ export class TokenSource {
       this.#renewal = null;
     });
     return this.#renewal.catch((error) => {
-      // The old token still has a fifth of its life.
+      // The old token is still valid for a fifth of its lifetime.
       const left = this.#endsAt - performance.now();
       if (!this.#token || this.#token === refused || left <= 0) throw error;
       this.#renewAt = performance.now() + Math.min(RETRY_MS, left);

@@ -1,4 +1,4 @@
-// What a chart shows: canvas, legend, tooltip, notes, table and the overlay of its state.
+// The shadow tree of a chart: canvas, legend, tooltip, notes, table and the overlay of its state.
 
 import { ApiError } from './api_error.js';
 import { textOf } from './attributes.js';
@@ -29,7 +29,7 @@ import { Visibility } from './visibility.js';
 const FONT = '11px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif';
 
 export class ChartView {
-  /** What is drawn; null without any value. @type {import('./columns.js').Columns|null} */
+  /** The drawn data; null without any value. @type {import('./columns.js').Columns|null} */
   data = null;
   #element;
   #host;

@@ -1,4 +1,4 @@
-// Which series of a chart are shown, and their colours; both survive a refresh.
+// The shown series of a chart, and their colours; both survive a refresh.
 
 import { COLOURS } from './style.js';
 
@@ -19,7 +19,7 @@ export class Visibility {
   }
 
   /**
-   * Sets the colours: a series keeps its own in whatever order the server sends.
+   * Sets the colours: a series keeps its own colour when the server changes the order.
    * @param {Series[]} series
    */
   colour(series) {

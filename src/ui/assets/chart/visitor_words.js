@@ -1,10 +1,11 @@
-// What visitors of a page are told about an error: one or two calm sentences. The only table of them.
+// The texts that visitors of a page see for an error: one or two calm sentences. The only table of
+// them.
 
 /** @typedef {'chart' | 'dashboard' | 'list'} Thing */
 
 /**
- * What follows an error: `never` until an attribute changes; `ask` when the visitor asks for it;
- * `self` after a pause.
+ * The next step after an error: `never` until an attribute changes; `ask` when the visitor asks for
+ * it; `self` after a pause.
  * @typedef {'never'|'ask'|'self'} Retry
  */
 
@@ -57,7 +58,7 @@ function wordsOf({ code, status }) {
   return [LATER, 'ask'];
 }
 
-/** What is said about an element that tries again by itself. @param {{code: string, retryAfter: number}} problem */
+/** The text while an element retries. @param {{code: string, retryAfter: number}} problem */
 function promiseOf({ code, retryAfter }) {
   if (code === 'token_endpoint') return '';
   if (code === 'offline') return ' The THING comes back with the connection.';

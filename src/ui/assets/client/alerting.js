@@ -39,7 +39,7 @@ import { orgPath, readOrg, request, send } from './server.js';
  *   warnings: string[]}} Preview
  */
 
-/** Most pages of rules that are read. */
+/** The most pages of rules that are read. */
 const PAGES_MAX = 100;
 
 /**
@@ -148,7 +148,7 @@ export const readGroupVersion = async (org, name, version) =>
   (await request('GET', `${groupPath(org, name)}/versions/${version}`)).text();
 
 /**
- * What a rule would have done.
+ * Simulates a rule over a past range.
  * @param {string} org
  * @param {{yaml: string, start: number, end: number, step: number, query_offset?: string}} wanted one rule; unix
  *   seconds
@@ -197,7 +197,7 @@ export function createSilence(org, { matchers, seconds: length, comment }) {
 export const endSilence = (org, id) => send('DELETE', `${orgPath(org)}/silences/${encodeURIComponent(id)}`);
 
 /**
- * What is done about the firing alerts, by their fingerprints.
+ * The acknowledgements of firing alerts, by fingerprint.
  * @param {string} org
  * @param {AbortSignal} [signal]
  * @returns {Promise<Map<string, Handling>>}

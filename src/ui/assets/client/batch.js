@@ -32,7 +32,7 @@ async function queryBatch({ org, start, end, queries, signal, answered }) {
 }
 
 /**
- * What a `PanelRunner` asks: the queries of panels as a member of the organisation.
+ * The requests of a `PanelRunner`: the queries of panels as a member of the organisation.
  * @param {{org: string, signedOut: () => void}} options `signedOut`: the session has ended
  * @returns {import('../components/panel_runner.js').Source}
  */

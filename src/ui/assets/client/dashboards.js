@@ -11,7 +11,7 @@ import { orgPath, send } from './server.js';
  * @typedef {{version: number, dashboard: any}} StoredVersion
  */
 
-/** Most pages of a listing that are read. */
+/** The most pages of a listing that are read. */
 const PAGES_MAX = 50;
 
 /**

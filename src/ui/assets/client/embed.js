@@ -12,7 +12,7 @@ import { orgPath, request, send } from './server.js';
  *   PublicLink
  */
 
-/** Most rows of a listing that are read. */
+/** The most rows of a listing that are read. */
 const ROWS_MAX = 1000;
 
 /**

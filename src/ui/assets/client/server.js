@@ -39,7 +39,7 @@ export function ownPath(text) {
 export const pageUrl = (path, parameters) => `${ROOT}${path}?${new URLSearchParams(parameters)}`;
 
 /**
- * What a request has beside method and path. `body` is sent as JSON.
+ * The parts of a request besides method and path. `body` is sent as JSON.
  * @typedef {{body?: any, headers?: Record<string, string>, signal?: AbortSignal}} RequestOptions
  */
 
@@ -51,7 +51,7 @@ const EARLY_MS = 10_000;
  */
 const early = new Map();
 
-/** Asks for what a page will need: its own request gets the answer. @param {string} path below /api/v1 */
+/** Sends a request in advance; the page's own request gets its answer. @param {string} path below /api/v1 */
 export function askEarly(path) {
   const answer = answerTo('GET', path);
   answer.catch(() => null);

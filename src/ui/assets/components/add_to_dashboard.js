@@ -8,7 +8,7 @@ import { newDashboard } from '../model/new_panel.js';
 import { openDialog } from './dialog.js';
 import { field, form } from './form.js';
 
-/** How often a save is tried again after somebody else saved the dashboard. */
+/** The number of further attempts to save after another person saved the dashboard. */
 const TRIES_MAX = 3;
 /** The value of the choice of a new dashboard. */
 const NEW = '';

@@ -9,9 +9,9 @@ import { counted } from '../model/metrics.js';
 import { chips } from './live.js';
 import { table } from './parts.js';
 
-/** Most alerts that have a lane. */
+/** The most alerts that have a lane. */
 const LANES_MAX = 12;
-/** Most rows of the table of transitions. */
+/** The most rows of the table of transitions. */
 const ROWS_MAX = 200;
 
 /**
@@ -20,7 +20,7 @@ const ROWS_MAX = 200;
  * @typedef {{start: number, end: number, step: number}} Grid unix seconds, both inclusive
  */
 
-/** What a transition says. @type {Record<string, string>} */
+/** The text of a transition. @type {Record<string, string>} */
 const WORDS = { pending: 'Pending', firing: 'Firing', inactive: 'Resolved', resolved: 'Resolved' };
 
 /** The ranges of charts of rules, in words. @type {Record<string, string>} */

@@ -13,7 +13,8 @@ export class AnnotationSource {
   /** @type {AnnotationEvent[]} */
   #events = [];
   node = h('div');
-  /** What the events were made of. @type {{plan: import('../model/panel_queries.js').PanelPlan,
+  /** The answers from which the events were made. @type {{plan:
+   * import('../model/panel_queries.js').PanelPlan,
    *   answers: import('./panel_runner.js').Answered[]} | null} */
   shown = null;
 

@@ -1,6 +1,6 @@
 // A picture of a chart with its title and legend, as PNG.
 
-/** Most series of the legend. */
+/** The most series of the legend. */
 const LEGEND_MAX = 40;
 const PAD = 16;
 const ROW = 20;

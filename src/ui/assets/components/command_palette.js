@@ -125,7 +125,7 @@ export function openPalette({ org, role, signedOut }) {
     const asked = input.value.trim() !== '';
     const fixed = [...pages, ...actions.filter((action) => action !== false)];
     const recently = recent(usesKey);
-    // Without a query only metrics that were used before are of interest.
+    // If the query is empty, only metrics that were used before are listed.
     const rest = asked ? loaded : loaded.filter(({ id, kind }) => kind !== 'Metric' || recently.includes(id));
     shown = bestMatches([...fixed, ...rest], input.value, recently, SHOWN_MAX);
     active = 0;
@@ -204,7 +204,7 @@ export function openPalette({ org, role, signedOut }) {
         loaded = [...loaded, ...more];
         if (dialog.isConnected) show();
       },
-      // Pages and actions are found without them.
+      // If the read fails, the palette still finds pages and actions.
       () => null,
     );
   void add(async () =>

@@ -1,12 +1,12 @@
-// The confirmation of a deletion: it says in numbers what is lost, and may ask for the name.
+// The confirmation of a deletion: it states the loss in numbers, and may ask for the name.
 
 import { h } from '../chart/dom.js';
 import { openDialog } from './dialog.js';
 import { field, form } from './form.js';
 
 /**
- * Asks, and deletes if that was confirmed: errors are shown in the dialog. Returns whether it was
- * deleted.
+ * Asks, and deletes if that was confirmed: errors are shown in the dialog. Returns whether the
+ * object was deleted.
  * @param {Object} options
  * @param {string} options.heading
  * @param {string} options.loss what cannot be undone

@@ -14,7 +14,7 @@ const VIEWS = [
   ['json', 'JSON'],
   ['versions', 'Versions'],
 ];
-/** The same while the dashboard is edited. @type {[string, string][]} */
+/** The views while the dashboard is edited. @type {[string, string][]} */
 const EDITED = [
   ['', 'Panels'],
   ['variables', 'Variables'],

@@ -6,7 +6,7 @@ import { attempt } from '../model/attempt.js';
 import { linkOf } from '../model/links.js';
 import { openMenu } from './popup.js';
 
-/** Most dashboards of a menu. */
+/** The most dashboards of a menu. */
 const MENU_MAX = 100;
 
 /**
@@ -23,7 +23,7 @@ export function dashboardLinks(links, options) {
     if (link.type === 'dashboards' || (!link.url && tags.length > 0)) return tagged(link, tags, options);
     const made = attempt(() => linkOf(link, selections, context, { page }));
     const { text, href, newTab } = made ?? { text: 'Link', href: null, newTab: false };
-    // The text of an address that is not safe stays, so that the reader sees what is missing.
+    // The text of an address that is not safe stays, so that the reader sees the omitted link.
     if (href === null) return h('span', { class: 'chip' }, h('span', { text }));
     const tab = newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {};
     return h('a', { class: 'button', href, text, title: link.tooltip || null, ...tab });

@@ -84,7 +84,7 @@ export function settingsDialog({ document, folder }) {
             checkTime(values.to, 'To');
             if (values.refresh !== NO_REFRESH && durationMs(values.refresh) === null)
               throw new Error('The refresh interval is not a duration.');
-            // What was left as it is stays as it came, also if the document lacks it.
+            // A setting that was not edited is not written, also if the document lacks it.
             const given = { ...shown, ...values };
             const settings = Object.entries(settingsOf(given)).filter(
               ([name, value]) => !sameJson(value, settingsOf(shown)[name]),

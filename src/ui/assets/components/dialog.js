@@ -1,4 +1,4 @@
-// Dialogs: a confirmation that says what is lost, and the prompt to sign in again.
+// Dialogs: a confirmation that states the loss, and the prompt to sign in again.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
@@ -56,8 +56,8 @@ export function confirmed({ heading, loss, action }) {
 }
 
 /**
- * The way out for people without a password that they know: the page loads again without a session, asks
- * for the sign-in, and then shows the same address.
+ * For people who do not know their password: the page loads again without a session, asks for the
+ * sign-in, and then shows the same address.
  */
 function signInAgain() {
   const alert = h('p', { class: 'alert', role: 'alert' });

@@ -68,7 +68,7 @@ export class DraftKeeper {
 
   stop() {
     this.flush();
-    // The editors close after this: the draft has what they did not apply.
+    // The editors close after this, because the draft contains their edits that were not applied.
     this.#unapplied = null;
     this.#listeners.abort();
   }

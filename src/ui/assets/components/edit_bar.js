@@ -1,4 +1,4 @@
-// The bar of edit mode: adding, undo, settings, saving, and what was done last.
+// The bar of edit mode: adding, undo, settings, saving, and the last action.
 
 import { h } from '../chart/dom.js';
 import { textOf } from '../model/limits.js';
@@ -25,7 +25,7 @@ const NOTICE_MS = 10_000;
  * @property {() => void} leave
  */
 
-/** The entries of the menu that adds. @param {BarHost} host */
+/** The entries of the menu "Add". @param {BarHost} host */
 function addEntries(host) {
   const entry = (/** @type {string} */ text, /** @type {() => void} */ run) =>
     h('button', { type: 'button', text, 'data-closes': '', on: { click: run } });
@@ -106,12 +106,12 @@ export function editBar(host) {
       save.setAttribute('aria-disabled', String(!dirty));
       state.textContent = text;
     },
-    /** Tells screen readers what happened. @param {string} text */
+    /** Announces an action to screen readers. @param {string} text */
     announce(text) {
       live.textContent = text;
     },
     /**
-     * Shows what was done, for some seconds, with a button.
+     * Shows the last action for some seconds, with a button.
      * @param {string} text
      * @param {string} [action]
      * @param {() => void} [run]

@@ -35,7 +35,7 @@ export const removeRowDialog = (name, panels) =>
     ['panels', 'Remove the panels too', 'danger'],
   ]);
 
-/** What becomes of changes that are not saved. */
+/** Asks whether changes that are not saved are discarded. */
 export const leaveDialog = () =>
   ask('Leave edit mode?', 'Your changes are not saved. A draft stays in this browser until you discard it.', [
     ['keep', 'Keep the draft', 'primary'],

@@ -224,7 +224,7 @@ export class EditGrid {
     const found = this.#panelAt(event.target);
     if (!found || event.ctrlKey || event.metaKey || event.altKey || this.busy) return;
     const row = this.#host.isRow(found.id);
-    // Keys inside of a panel belong to what has the focus there.
+    // The focused element inside a panel handles its own keys.
     const own = row
       ? event.target instanceof Element && event.target.closest('[data-row]') !== null
       : event.target === found.node;

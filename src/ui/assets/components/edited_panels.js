@@ -1,4 +1,5 @@
-// The panels of a dashboard that is edited: their keys, names, and what edit mode adds to their frames.
+// The panels of a dashboard that is edited: their keys, names, and the controls that edit mode adds
+// to their frames.
 
 import { h } from '../chart/dom.js';
 import { panelById } from '../model/edit_dashboard.js';

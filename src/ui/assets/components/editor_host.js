@@ -71,7 +71,7 @@ export async function openEditor(node, wanted) {
   }
 }
 
-/** An editor, with what it does not return. @param {any} made @returns {OpenEditor} */
+/** An editor, with its state that it does not return. @param {any} made @returns {OpenEditor} */
 const ended = (made) => ({
   ...NO_EDITOR,
   ...made,

@@ -1,4 +1,4 @@
-// The menu of what can be made of a result: files, a picture, a command, a panel.
+// The menu of the exports of a result: files, a picture, a command, a panel.
 
 import { h } from '../chart/dom.js';
 import { ROOT } from '../client/server.js';

@@ -9,7 +9,7 @@ import { openMenu } from './popup.js';
  * @typedef {(query: import('../model/variable_query.js').VariableQuery) => Promise<unknown[]>} Ask
  */
 
-/** Most suggestions of a field. */
+/** The most suggestions of a field. */
 const SUGGESTED_MAX = 500;
 /** Operators in words, for screen readers and as a help. */
 const WORDS = ['is', 'is not', 'matches', 'does not match'];
@@ -76,7 +76,7 @@ function openForm(button, id, filter, done, ask) {
     ),
   );
   const suggest = (/** @type {HTMLElement} */ list, /** @type {Promise<unknown[]>} */ asked) =>
-    // Without suggestions the field can be filled in all the same.
+    // If there are no suggestions, the field can still be filled in.
     asked
       .catch(() => [])
       .then((texts) =>

@@ -14,7 +14,7 @@ import { table } from './parts.js';
  * @typedef {{name: string, json: any, read: ReturnType<typeof readDashboard> | null, problem: unknown}} Candidate
  */
 
-/** Most files of one import. */
+/** The most files of one import. */
 const FILES_MAX = 50;
 /** @type {Record<string, string>} */
 const SEVERITIES = { error: 'Not drawn as intended', warning: 'A part is missing', info: 'Drawn otherwise' };

@@ -61,7 +61,7 @@ function keyBody(values) {
   };
 }
 
-/** The second step: name, scopes, and what few keys need. */
+/** The second step: name, scopes, and rarely used settings. */
 const permissions = () => [
   field('Name', 'name', { maxlength: '200', autocomplete: 'off' }, 'Shown in the list of keys and in the audit log.'),
   h('fieldset', {}, h('legend', { text: 'The key may' }), scopeFields()),
@@ -177,7 +177,7 @@ export async function newKey({ me, slug, base, purpose = PURPOSES[0].id }) {
       const next = /** @type {HTMLButtonElement} */ (entry.querySelector('button.primary'));
       entry.append(h('div', { class: 'row end' }, cancel, back, next));
 
-      /** Fills in what the purpose needs, unless the person changed it since. */
+      /** Fills in the settings of the purpose, unless the person changed them since. */
       function fill() {
         const purpose = PURPOSES.find(({ id }) => id === new FormData(entry).get('purpose'));
         if (!purpose || purpose.id === filled) return;

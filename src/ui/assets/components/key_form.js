@@ -12,7 +12,7 @@ import { limitText, parseLimit } from '../model/limit_units.js';
  * @typedef {import('../client/types.js').Policy} Policy
  */
 
-/** What an embed token may request, by the name in a policy. @type {Object<string, string>} */
+/** The requests that a token may make, by the name in a policy. @type {Object<string, string>} */
 const ENDPOINTS = {
   metrics: 'List metrics',
   labels: 'List labels',
@@ -22,7 +22,7 @@ const ENDPOINTS = {
   dashboard: 'The dashboard of the token',
   alerts: 'Alerts, if permitted below',
 };
-/** What a key may do, by scope. @type {Object<string, string>} */
+/** The permissions of a key, by scope. @type {Object<string, string>} */
 export const SCOPES = {
   ingest: 'Write samples',
   read: 'Query',

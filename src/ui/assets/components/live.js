@@ -52,8 +52,8 @@ export function live({ every, load, show, signedOut }) {
 }
 
 /**
- * A list whose rows stay in the document while their items change, so that focus, scroll position and what is
- * unfolded stay.
+ * A list whose rows stay in the document while their items change, so that focus, scroll position
+ * and unfolded rows stay.
  * @template Item
  * @param {HTMLElement} place
  * @param {(item: Item) => string} keyOf
@@ -82,7 +82,7 @@ export function liveList(place, keyOf, make) {
 
 let ids = 0;
 
-/** An id for a heading, whatever its text. */
+/** An id for a heading with any text. */
 export const nextId = () => `live-${(ids += 1)}`;
 
 /** Sets a text only if it changes. @param {Node} node @param {string} text */
@@ -91,7 +91,7 @@ export const setText = (node, text) => {
 };
 
 /**
- * Fills a node again only if what it shows changes.
+ * Fills a node again only if its content changes.
  * @param {HTMLElement} node
  * @param {unknown} shown JSON
  * @param {() => Node[]} make
@@ -112,7 +112,7 @@ export function refill(node, shown, make) {
 export const cutText = (max, count, noun) =>
   count > max ? `The first ${max} of ${counted(count, noun)} are shown.` : '';
 
-/** How long ago a time was; '' for the time of what has never been. @param {string|null|undefined} at RFC 3339 */
+/** The age of a time in words; '' if there is none. @param {string|null|undefined} at RFC 3339 */
 export const ago = (at) => {
   const ms = Date.parse(at ?? '');
   return ms > 0 ? ageText(Math.max(0, (Date.now() - ms) / 1000)) : '';

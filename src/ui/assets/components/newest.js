@@ -30,7 +30,7 @@ export async function newestHint({ org, state, show }) {
   const name = found.find((metric) => metric?.last_seen === newest)?.name;
   if (newest === 0 || !name) return null;
   const span = newestSpan(newest, state, Date.now() / 1000);
-  // An offset or a condition left nothing of the samples that are there.
+  // The query returned nothing because of an offset or a condition, although samples exist.
   if (!span) return [h('p', { text: `${name} has samples in this range, but the expression has no result in it.` })];
   return [
     h('p', { text: `The newest sample of ${name} is from ${formatMoment(newest)}.` }),

@@ -47,7 +47,7 @@ const transformations = () => import('../model/transformations/index.js');
 export class PanelFrame {
   /** @type {Drawing | null} */
   #drawing = null;
-  /** What panels remember over a refresh, such as hidden series. @type {Map<string, any>} */
+  /** The state that panels keep over a refresh, such as hidden series. @type {Map<string, any>} */
   #memory = new Map();
   /** @type {{plan: PanelPlan, answers: Answered[]} | null} */
   #shown = null;

@@ -24,7 +24,7 @@ export class PanelGrid {
   /** @type {{panels: import('../model/panel.js').Panel[], selections: Selections, only: string} | null} */
   #last = null;
   node = h('div', { class: 'panel-grid' });
-  /** What edits the dashboard; null in the view. @type {GridEditor | null} */
+  /** The editor of the dashboard; null in the view. @type {GridEditor | null} */
   editor = null;
 
   /**

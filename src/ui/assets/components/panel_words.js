@@ -1,4 +1,4 @@
-// What members of an organisation are told about the errors of a panel.
+// The texts that members of an organisation see for the errors of a panel.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';

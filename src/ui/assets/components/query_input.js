@@ -225,7 +225,7 @@ export function queryInput({
     box,
     error,
   );
-  // Without its style sheet the layer would be a second copy of the text.
+  // Before its style sheet is loaded, the layer would show a second copy of the text.
   colours.layer.hidden = true;
   stylesheet('explore.css').then(() => {
     colours.layer.hidden = false;

@@ -126,7 +126,7 @@ export function rangePicker(navigate) {
           ]
         : []),
     );
-    // Nothing is later than now.
+    // The range ends now at the latest.
     later.disabled = !zoom || zoom.end >= Math.floor(now());
     refresh.value = zoom ? PAUSED : interval;
     refresh.disabled = zoom !== null;

@@ -11,7 +11,7 @@ import { openDialog } from './dialog.js';
 import { chips } from './result_table.js';
 import { zoneName } from './zone.js';
 
-/** Most samples that are listed, the newest first. */
+/** The most samples that are listed, the newest first. */
 const SAMPLES_MAX = 1000;
 /** The longest range that is read, in seconds. */
 const RANGE_MAX = 7 * 86400;

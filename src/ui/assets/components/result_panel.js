@@ -1,4 +1,4 @@
-// Loads what the tabs Table and Explain show, and puts it into the panel of the tab.
+// Loads the content of the tabs Table and Explain, and puts it into the panel of the tab.
 
 import { h } from '../chart/dom.js';
 import { readOrg } from '../client/server.js';

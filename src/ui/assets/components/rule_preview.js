@@ -1,4 +1,4 @@
-// What a rule would have done over a past range, drawn while it is typed.
+// The simulated result of a rule over a past range, drawn while it is typed.
 
 import { h } from '../chart/dom.js';
 import { parseDuration } from '../chart/scale.js';

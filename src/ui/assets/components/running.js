@@ -2,7 +2,7 @@
 
 import { h } from '../chart/dom.js';
 
-/** A query that answers earlier shows nothing, in milliseconds. */
+/** The time in milliseconds before a running query is shown. */
 const SHOWN_AFTER_MS = 500;
 /** The time between two updates of the elapsed time, in milliseconds. */
 const TICK_MS = 100;

@@ -1,4 +1,5 @@
-// Saving an edited dashboard: what changed, a message, and a choice if another version was saved meanwhile.
+// Saving an edited dashboard: a list of changes, a message, and a choice if another version was
+// saved meanwhile.
 
 import { h } from '../chart/dom.js';
 import { createDashboard, isConflict, readStored, readVersion, saveDashboard } from '../client/dashboards.js';

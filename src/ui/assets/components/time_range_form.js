@@ -50,7 +50,7 @@ export function timeRangeForm({ raw, timeZone, apply, more = [] }) {
   };
   const from = end('time-from', 'From', raw.from);
   const to = end('time-to', 'To', raw.to);
-  /** Reads both ends; says what is wrong beside its field. @param {string} first @param {string} last */
+  /** Reads both ends; shows errors at the fields. @param {string} first @param {string} last */
   const submit = (first, last) => {
     from.say('');
     to.say('');

@@ -1,11 +1,12 @@
-// Short messages at the edge of the window: something was done. Errors belong where they happened.
+// Short messages at the edge of the window, which confirm an action. Errors belong where they
+// happened.
 
 import { h } from '../chart/dom.js';
 import { icon } from './icons.js';
 
 /** How long a message is shown unless the pointer or the focus is on it, in milliseconds. */
 const SHOWN_MS = 6000;
-/** Most messages at once; the oldest goes first. */
+/** Maximum number of messages at once; the oldest is removed first. */
 const SHOWN_MAX = 3;
 
 const region = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' });

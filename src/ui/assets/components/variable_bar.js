@@ -16,7 +16,7 @@ import { openMenu } from './popup.js';
 
 /** Longer lists have a search field. */
 const SEARCH_FROM = 15;
-/** Most options that are shown at once. */
+/** The most options that are shown at once. */
 const SHOWN_MAX = 200;
 
 /** @param {Selection} selection */
@@ -182,7 +182,7 @@ function openList(button, variable, options, selection, change) {
     const found = options.filter(
       ({ text, value }) => words === '' || text.toLowerCase().includes(words) || value.toLowerCase().includes(words),
     );
-    // What is selected comes first, so that it can be seen in a long list.
+    // Selected values come first, so that they can be seen in a long list.
     const ordered =
       words === '' && options.length > SHOWN_MAX
         ? [...found].sort((left, right) => Number(chosen.has(right.value)) - Number(chosen.has(left.value)))

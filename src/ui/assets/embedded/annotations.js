@@ -24,7 +24,7 @@ export class Annotations {
     return this.#source?.of(id) ?? [];
   }
 
-  /** What the events were made of; null without any. */
+  /** The answers from which the events were made; null without any. */
   get shown() {
     return this.#source?.shown ?? null;
   }

@@ -1,4 +1,4 @@
-// One dashboard for visitors: its controls, its panels, and what they show.
+// One dashboard for visitors: its controls, its panels, and their data.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
@@ -30,7 +30,7 @@ import { messageOf, panelWords, reasonOf } from './words.js';
  * @property {() => 'light' | 'dark'} theme
  */
 
-/** How often a live dashboard asks for what has no stream. */
+/** The interval in which a live dashboard requests data without a stream. */
 const LIVE_REFRESH = '30s';
 
 export class DashboardView {
@@ -151,7 +151,7 @@ export class DashboardView {
     return { range: this.#range, now: this.#now, dashboard, timeZone: this.#zone };
   }
 
-  /** Whether new points are shown as they come: only up to now. */
+  /** Whether new points are shown as they arrive, which requires a range up to now. */
   get #isLive() {
     return this.host.has('live') && this.snapshot === null && String(this.#range.raw.to) === 'now';
   }
@@ -205,7 +205,7 @@ export class DashboardView {
     if (!this.#dashboard) this.#content.replaceChildren(h('p', { class: 'quiet', role: 'status', text: 'Loading…' }));
     try {
       const controls = this.#loadControls();
-      // It is awaited below; until then it would count as unhandled.
+      // The promise is awaited below; until then its rejection would count as unhandled.
       controls.catch(() => {});
       const answer = await this.source.view(signal);
       const view = readView(answer);
@@ -325,7 +325,7 @@ export class DashboardView {
     this.#refreshes.plan();
   }
 
-  /** Asks for what is not live, in each interval. */
+  /** Requests the data without a stream in each interval. */
   #tick() {
     const live = this.#live;
     if (!live) return this.refresh();
@@ -335,7 +335,7 @@ export class DashboardView {
   }
 
   /**
-   * Shows what attributes say that have changed; what the visitor chose of others stays.
+   * Applies changed attributes; the visitor's choices for other settings stay.
    * @param {Set<string>} names
    */
   changed(names) {
@@ -364,12 +364,12 @@ export class DashboardView {
     this.#grid.redraw();
   }
 
-  /** What panels and annotations show. */
+  /** The data of panels and annotations. */
   get #shown() {
     return [...this.#grid.frames, this.#annotations].flatMap((one) => (one?.shown ? [one.shown] : []));
   }
 
-  /** What is shown, for an element that asks nothing. @returns {import('./source.js').Snapshot} */
+  /** The data, for an element that makes no requests. @returns {import('./source.js').Snapshot} */
   take() {
     const { from, to } = this.#range;
     const [answers, selections] = [snapshotAnswers(this.#shown), this.variables.values()];

@@ -17,7 +17,7 @@ export class LivePanels {
   #host;
   /** Ends the subscriptions of each panel. @type {Map<PanelFrame, (() => void)[]>} */
   #followed = new Map();
-  /** Those with a query that has no stream. @type {Set<PanelFrame>} */
+  /** The panels with a query that has no stream. @type {Set<PanelFrame>} */
   #partial = new Set();
 
   /**

@@ -1,4 +1,4 @@
-// Where a dashboard comes from: a server, or a snapshot that asks nothing.
+// The source of a dashboard: a server, or a snapshot that makes no requests.
 
 import { fetchAnswer, fetchData } from '../chart/request.js';
 import { readLines } from '../client/lines.js';

@@ -9,7 +9,7 @@ import { allowedOptions, attributeValues, sentValues } from './view.js';
  * @typedef {import('./view.js').View['access']} Access
  */
 
-/** Most rounds of questions: a variable may depend on the ones before it. */
+/** The most rounds of questions: a variable may depend on the ones before it. */
 const ROUNDS_MAX = 4;
 
 export class Variables {
@@ -21,7 +21,7 @@ export class Variables {
   #access = new Map();
   /** Values that are shown although the options may lack them. @type {Map<string, string[]>} */
   #wanted = new Map();
-  /** Those of a snapshot. @type {Record<string, string[]> | null} */
+  /** The variables of a snapshot. @type {Record<string, string[]> | null} */
   #stored = null;
 
   /** @param {import('./source.js').DashboardSource} source */
@@ -49,8 +49,8 @@ export class Variables {
 
   /** A choice of the visitor. @param {string} name @param {string[]} values */
   choose(name, values) {
-    // Which variables depend on it is known to the server only: the others keep their values as far as
-    // their options have them.
+    // Only the server knows which variables depend on it, so the other variables keep their values
+    // if their options have them.
     this.#variables = this.#variables.map((variable) => {
       const selection = this.selections.get(variable.name);
       if (variable.type !== 'query' || variable.name === name || !selection) return variable;

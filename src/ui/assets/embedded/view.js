@@ -1,4 +1,4 @@
-// What a visitor may see of a dashboard: its document, and the values that its variables may have.
+// A visitor's view of a dashboard: its document, and the values that its variables may have.
 
 import { filterText, readFilterTexts } from '../model/filter_text.js';
 import { isObject, objectOf, textOf, textsOf } from '../model/limits.js';
@@ -17,7 +17,7 @@ import { optionsOf } from '../model/variables.js';
  */
 
 /**
- * Reads the answer of the server, whatever its shape.
+ * Reads the answer of the server, which may have any shape.
  * @param {unknown} answer
  * @returns {View}
  */
@@ -183,7 +183,7 @@ export const writeAnnotationReference = ({ place }, { interval: { intervalMs, ra
       };
 
 /**
- * The labels and values of shown results, which a visitor may filter by. No other ones are asked for.
+ * The labels and values of shown results, which a visitor may filter by. Only these are requested.
  * @param {() => Iterable<{answer: any}>} shown
  * @returns {import('../components/filter_editor.js').Ask}
  */

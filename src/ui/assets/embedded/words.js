@@ -1,10 +1,11 @@
-// What visitors are told about errors: one calm sentence. The reason goes to the page's developers.
+// The texts that visitors see for errors: one calm sentence each. The page's developers get the
+// reason in an event.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
 import { visitorWords } from '../chart/visitor_words.js';
 
-/** An error that is none of a server. */
+/** An error that does not come from a server. */
 const UNKNOWN = { code: '', status: -1, retryAfter: 0 };
 
 /** The reason of an error, for events. @param {unknown} error */

@@ -27,7 +27,7 @@ function tokensOf(expr) {
 
 /** Names between an operand and the next one. */
 const BINARY = new Set(['and', 'or', 'unless', 'atan2']);
-/** Names that a list of labels follows. */
+/** Keywords that precede a list of labels. */
 const LISTS = new Set(['by', 'without', 'on', 'ignoring', 'group_left', 'group_right']);
 /** Lists after which an operand is expected. */
 const JOINS = new Set(['on', 'ignoring', 'group_left', 'group_right']);
@@ -81,7 +81,7 @@ export function withMatchers(expr, filters) {
     else operand = text !== ')';
   }
 
-  /** Inserts into braces that open at a token. Returns the index of the closing one. @param {number} open */
+  /** Inserts into braces that open at a token. Returns the index of the closing bracket. @param {number} open */
   function insertBefore(open) {
     const close = closing(tokens, open, '}');
     if (close < tokens.length) {

@@ -10,7 +10,7 @@ import { intervalFor } from './time.js';
  *   annotation: Annotation}} AnnotationEvent milliseconds; `to` equals `from` for a moment
  */
 
-/** Most events of one annotation query. */
+/** The most events of one annotation query. */
 const EVENTS_MAX = 500;
 /** Grafana's step without a configured one, in seconds. */
 const STEP = 60;

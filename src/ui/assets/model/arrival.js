@@ -1,4 +1,4 @@
-// What the page Add data knows about arriving samples, as a sentence.
+// The state of arriving samples on the page Add data, as a sentence.
 
 import { ageText } from './limit_units.js';
 import { counted } from './metrics.js';

@@ -92,7 +92,7 @@ export const ORG_ACTIONS = [
   ['notifications.*', 'Notifications'],
   ['series.*', 'Deleted series'],
 ];
-/** The same of the server's own log. @type {[string, string][]} */
+/** The filters of actions in the server's own log. @type {[string, string][]} */
 export const SERVER_ACTIONS = [
   ['login.*', 'Sign-ins'],
   ['password.*', 'Passwords'],

@@ -6,7 +6,7 @@ import { isSeries } from './transformations/tools.js';
 /** @typedef {import('./frame.js').Frame} Frame */
 /** @typedef {import('./frame.js').Field} Field */
 
-/** Most groups of bars, and bars of a group. */
+/** The most groups of bars, and bars of a group. */
 export const ROWS_MAX = 200;
 export const COLUMNS_MAX = 100;
 
@@ -26,8 +26,8 @@ function joined(frames, isChosen) {
 }
 
 /**
- * Returns the fields that a bar chart draws, the rows to draw (`from` inclusive, `to` exclusive), and a
- * note about what is left out; null without numbers. The newest rows stay if a row is a time.
+ * Returns the fields that a bar chart draws, the rows to draw (`from` inclusive, `to` exclusive),
+ * and a note about omitted rows; null without numbers. The newest rows stay if a row is a time.
  * @param {Frame[]} frames with their field configuration applied
  * @param {unknown} xField the name of the field that names the groups; otherwise the first text or time
  * @returns {{category: Field | undefined, numbers: Field[], from: number, to: number, note: string} | null}

@@ -4,7 +4,7 @@
 /** @typedef {import('./frame.js').Field} Field */
 /** @typedef {import('./frame.js').FieldType} FieldType */
 
-/** Most rows and columns of a table frame. */
+/** The most rows and columns of a table frame. */
 export const ROWS_MAX = 10000;
 export const COLUMNS_MAX = 2000;
 

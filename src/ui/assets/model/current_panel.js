@@ -52,8 +52,8 @@ export const currentPanel = (panel) => (
 const OLD_TYPES = new Set(['graph', 'singlestat', 'piechart-old', 'table-old']);
 
 /**
- * Whether `convertPanel` may have to convert the panel. A panel without a field configuration
- * counts as old, whatever its type; so does one with the options of an old gauge.
+ * Whether `convertPanel` may have to convert the panel. A panel of any type without a field
+ * configuration counts as old; so does one with the options of an old gauge.
  * @param {Json} panel
  */
 function mayBeOld(panel) {

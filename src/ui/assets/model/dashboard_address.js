@@ -9,7 +9,7 @@
  * panel whose editor is open.
  */
 
-/** Most values of variables, and most characters of one. */
+/** The most values of variables, and most characters of one. */
 const VALUES_MAX = 1000;
 const VALUE_LENGTH_MAX = 4096;
 

@@ -6,7 +6,7 @@ import { listOf, objectOf, objectsOf, sameJson, textOf } from './limits.js';
 
 /** @typedef {import('./limits.js').Json} Json */
 
-/** Most lines; the last one counts the rest. */
+/** The most lines; the last one counts the rest. */
 export const LINES_MAX = 200;
 /** More panels that only moved share a line: one panel that moves pushes many. */
 const MOVED_MAX = 5;
@@ -159,7 +159,7 @@ function settingChanges(before, after) {
 }
 
 /**
- * What changed, one sentence a line; empty for equal documents. Both are at most DEPTH_MAX deep.
+ * The changes, one sentence a line; empty for equal documents. Both are at most DEPTH_MAX deep.
  * @param {Json} before
  * @param {Json} after
  * @returns {string[]}

@@ -18,12 +18,12 @@ import { order } from './variables.js';
 /** @typedef {import('./support.js').ReportLine} ReportLine */
 
 /**
- * @typedef {{key: string, name: string, enable: boolean, hide: boolean, color: string,
- *   expr: string, step: string, titleFormat: string, textFormat: string, tagKeys: string,
- *   useValueForTime: boolean, builtIn: boolean, supported: boolean, panelIds: number[],
- *   exclude: boolean, place: number | null}} Annotation
- * `panelIds`: the panels that show it, or with `exclude` those that do not; empty means all. `place`: its name for the
- * server, if that keeps the expression to itself.
+ * @typedef {{key: string, name: string, enable: boolean, hide: boolean, color: string, expr:
+ * string, step: string, titleFormat: string, textFormat: string, tagKeys: string, useValueForTime:
+ * boolean, builtIn: boolean, supported: boolean, panelIds: number[], exclude: boolean, place:
+ * number | null}} Annotation `panelIds`: the panels that show it, or with `exclude` those that do
+ * not; empty means all. `place`: its name for the server, if the server does not reveal the
+ * expression.
  *
  * @typedef {{source: any, path: string[], uid: string, title: string, description: string,
  *   tags: string[], time: {from: string | number, to: string | number}, refresh: string,

@@ -8,9 +8,9 @@ import { isObject, JSON_MAX } from './limits.js';
  */
 
 const PREFIX = 'promlet.draft.';
-/** Most drafts of this browser; older ones are removed. */
+/** The most drafts of this browser; older ones are removed. */
 export const DRAFTS_MAX = 20;
-/** Longest draft, in UTF-16 code units, with some room for what surrounds the document. */
+/** Longest draft, in UTF-16 code units, with some room for the fields around the document. */
 export const DRAFT_MAX = JSON_MAX + 1024;
 
 /** @param {string} org @param {string} uid */

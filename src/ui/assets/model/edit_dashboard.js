@@ -10,7 +10,7 @@ import { DashboardError, isObject, listOf, objectOf, objectsOf, PANELS_MAX, text
 /** @typedef {import('./edit_layout.js').Direction} Direction */
 
 // Every function takes a document of `prepareForEditing`, never changes it, and shares the parts
-// that stay with its result. Without a panel of the id the result is the document itself.
+// that stay with its result. If no panel has the id, the result is the document itself.
 
 /** Size of a new panel, in grid units. */
 const NEW_SIZE = { w: 12, h: 8 };

@@ -1,6 +1,6 @@
 // Undo and redo over states that are never changed in place.
 
-/** Most steps that can be undone; older ones are forgotten. */
+/** The most steps that can be undone; older ones are forgotten. */
 export const STEPS_MAX = 200;
 
 /**

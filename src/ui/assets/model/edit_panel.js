@@ -6,7 +6,7 @@ import { isObject, listOf, objectOf, objectsOf, own, textOf } from './limits.js'
 /** @typedef {import('./limits.js').Json} Json */
 /** @typedef {import('./panel.js').Panel} Panel */
 
-/** Most names of a path. */
+/** The most names of a path. */
 const PATH_MAX = 12;
 const FORBIDDEN = new Set(['__proto__', 'constructor', 'prototype']);
 /** Options that have the same meaning in several kinds of panels. */
@@ -42,8 +42,8 @@ export function getAt(value, path) {
 
 /**
  * A copy with another value at a path: objects are made on the way where there are none, and
- * undefined deletes the member. In a list, undefined removes the entry. Everything beside the path
- * is shared with the original.
+ * undefined deletes the member. In a list, undefined removes the entry. All parts outside the path
+ * are shared with the original.
  * @template T
  * @param {T} value
  * @param {string | (string | number)[]} path
@@ -191,7 +191,7 @@ export function addTarget(raw, copied) {
   return { ...raw, targets: targets.toSpliced(copied === undefined ? targets.length : copied + 1, 0, added) };
 }
 
-/** What one query asks: a range of points, or one point now. @param {Json} target
+/** The kind of one query: a range of points, or one point now. @param {Json} target
  *  @returns {'range' | 'instant' | 'both'} */
 export function queryType(target) {
   const instant = target.instant === true;

@@ -75,7 +75,7 @@ export function withPlaces(document, items) {
  * @returns {{document: Json, notes: string[]}} `notes`: what the conversion changed, as sentences
  */
 export function prepareForEditing(stored) {
-  // Refuses what is no dashboard, and what is too large.
+  // Refuses a value that is no dashboard, or too large.
   const { dashboard } = readDashboard(stored);
   /** @type {Json} */
   let document = dashboard.path.reduce((at, name) => at[name], /** @type {any} */ (structuredClone(stored)));

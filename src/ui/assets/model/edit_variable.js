@@ -1,4 +1,4 @@
-// Edits of a dashboard's stored variables, and what is wrong with them.
+// Edits of a dashboard's stored variables, and their errors.
 
 import { readDashboard } from './dashboard.js';
 import { referencesOf } from './interpolate.js';
@@ -64,7 +64,7 @@ export function duplicateOf(variable, list) {
   return { ...structuredClone(variable), name: freeName(`${textOf(variable.name)}_copy`, list) };
 }
 
-/** One line that says what a variable offers. @param {Json} variable */
+/** One line that summarises the values of a variable. @param {Json} variable */
 export function definitionOf(variable) {
   if (variable.type === 'adhoc') {
     return objectsOf(variable.filters).map(({ key, operator, value }) => `${key} ${operator} ${value}`).join(', ');
@@ -133,7 +133,7 @@ const isBuiltIn = (name) => name.startsWith('__') || /^\d+$/.test(name) || ['tim
  */
 
 /**
- * What is wrong with a list of variables: names, references, cycles.
+ * The errors of a list of variables: names, references, cycles.
  * @param {Json} root the dashboard
  * @param {Json[]} list
  * @returns {VariableProblem[]}

@@ -1,4 +1,4 @@
-// The list of embeds: its order, its texts, and what a revocation ends.
+// The list of embeds: its order, its texts, and the effect of a revocation.
 
 import { counted } from './metrics.js';
 
@@ -102,7 +102,7 @@ export function endingPages(pages, page, what) {
 }
 
 /**
- * What ends with pages, in numbers: "2 pages with 31 viewers and 4 live streams".
+ * The viewers and streams that end with pages: "2 pages with 31 viewers and 4 live streams".
  * @param {readonly EmbedPage[]} pages
  */
 export function endingText(pages) {
@@ -120,7 +120,7 @@ export const shortCount = (count) =>
   count.toLocaleString('en', { notation: 'compact', maximumSignificantDigits: 3 });
 
 /**
- * What a key used of its budget: "12.5 of 60 s used".
+ * The used part of a key's budget: "12.5 of 60 s used".
  * @param {EmbedKey} key
  */
 export function budgetText({ query_seconds_last_minute: used, query_seconds_per_minute: budget }) {

@@ -1,6 +1,6 @@
 // The plan of a query with its cost, as rows of a table.
 
-/** Most rows that are shown. */
+/** The most rows that are shown. */
 const ROWS_MAX = 500;
 
 /**
@@ -11,8 +11,8 @@ const ROWS_MAX = 500;
  */
 
 /**
- * The nodes of a plan, each before its inputs. A plan from elsewhere may have any shape: what is no
- * node is skipped.
+ * The nodes of a plan, each before its inputs. The plan of another server may have any shape, so
+ * values that are no nodes are skipped.
  * @param {any} plan as the server sends it
  * @returns {{rows: PlanRow[], truncated: boolean}}
  */

@@ -18,7 +18,7 @@ export { colorOf, currentMappings, mapValue, palette, resolveColor, safeRegex, t
 /** @typedef {{matcher?: import('./matchers.js').Matcher, properties?: Property[]}} Override */
 /** @typedef {{defaults?: FieldConfig, overrides?: Override[]}} FieldConfigSource */
 
-/** Most overrides of a panel, and parts of the path of a property. */
+/** The most overrides of a panel, and parts of the path of a property. */
 const OVERRIDES_MAX = 1000;
 const PATH_MAX = 6;
 const FORBIDDEN = new Set(['__proto__', 'constructor', 'prototype']);
@@ -72,7 +72,7 @@ function tidy(config) {
   if (Array.isArray(config.thresholds?.steps)) {
     const steps = config.thresholds.steps.filter(isRecord).map((/** @type {any} */ step) =>
       ({ ...step, value: step.value === null || step.value === undefined ? -Infinity : Number(step.value) }));
-    // The first step is the colour below all others, whatever its value says.
+    // The first step is the colour below all other steps; its value is ignored.
     if (steps.length) steps[0].value = -Infinity;
     config.thresholds = { ...config.thresholds,
       steps: steps.sort((/** @type {any} */ a, /** @type {any} */ b) => a.value - b.value) };
@@ -116,10 +116,10 @@ function rangeOf(fields) {
 }
 
 /**
- * Applies the defaults and overrides of a panel. Later overrides win over earlier ones, those over what
- * the query says, and that over the defaults. Each number field gets its `range`: its configured minimum
- * and maximum, or else those of all number fields (of the field alone with `fieldMinMax`). Each field
- * gets the name that is shown as `config.displayName`.
+ * Applies the defaults and overrides of a panel. Later overrides win over earlier ones, overrides
+ * over the properties of the query, and these over the defaults. Each number field gets its
+ * `range`: its configured minimum and maximum, or else those of all number fields (of the field
+ * alone with `fieldMinMax`). Each field gets the name that is shown as `config.displayName`.
  * @param {Frame[]} frames not changed
  * @param {FieldConfigSource | undefined} fieldConfig
  * @param {{replace?: Replace}} [context] `replace` fills in variables

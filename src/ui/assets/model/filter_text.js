@@ -3,7 +3,7 @@
 /** @typedef {{label: string, op: string, value: string}} Filter `op` is =, !=, =~ or !~ */
 
 export const OPERATORS = ['=', '!=', '=~', '!~'];
-/** Most filters of a variable; more are dropped. */
+/** The most filters of a variable; more are dropped. */
 const FILTERS_MAX = 50;
 
 /** @param {string} text */

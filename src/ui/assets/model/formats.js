@@ -98,7 +98,7 @@ export function formatValue(value, format, context) {
   return apply(value, { name: context.name, text: context.text ?? value, timeZone: context.timeZone, args }) ?? '';
 }
 
-/** Where in PromQL a reference is: inside the quotes of a string, in a comment, or outside (''). */
+/** The place of a reference in PromQL: inside the quotes of a string, in a comment, or outside (''). */
 /** @typedef {'"' | "'" | '`' | '#' | ''} Place */
 
 /**

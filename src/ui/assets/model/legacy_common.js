@@ -1,4 +1,5 @@
-// What all conversions of old panels share: calculations, thresholds, value mappings, links.
+// The parts that all conversions of old panels share: calculations, thresholds, value mappings,
+// links.
 
 import { defined, isObject, listOf, numberOf, objectOf, objectsOf, textOf } from './limits.js';
 

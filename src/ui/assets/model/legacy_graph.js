@@ -14,7 +14,7 @@ const MODES = new Map([['critical', 'red'], ['warning', 'orange'], ['ok', 'green
 function axesOf(panel) {
   const axes = objectsOf(panel.yaxes);
   if (axes.length > 0) return [axes[0], objectOf(axes[1])];
-  // Before schema version 12.
+  // The form before schema version 12.
   const grid = objectOf(panel.grid);
   const formats = listOf(panel.y_formats);
   const shown = panel['y-axis'] !== false;
@@ -81,7 +81,7 @@ function lookProperties(source, base) {
 }
 
 /**
- * `custom.lineWidth` and plain names into `{custom: {lineWidth}}`.
+ * Converts names such as `custom.lineWidth` into `{custom: {lineWidth}}`.
  * @param {Record<string, unknown>} properties
  */
 function nested(properties) {
@@ -131,7 +131,7 @@ function graphThresholds(panel, note) {
   const list = objectsOf(panel.thresholds);
   for (const which of [1, 2]) {
     const value = numberOf(grid[`threshold${which}`]);
-    // Before schema version 12.
+    // The form before schema version 12.
     if (value !== null) {
       list.push({ value, op: 'gt', colorMode: 'custom', fill: grid.thresholdLine !== true,
         line: grid.thresholdLine === true, fillColor: grid[`threshold${which}Color`],

@@ -54,7 +54,7 @@ export function timeText(seconds) {
 }
 
 /**
- * How long ago something was, in one unit: "2 s ago".
+ * The age of an event in one unit: "2 s ago".
  * @param {number} seconds at least 0
  */
 export function ageText(seconds) {
@@ -91,7 +91,7 @@ function unitSize(name, kind) {
   return kind === 'days' && seconds !== undefined ? seconds / 86_400 : seconds;
 }
 
-/** What a field expects, by kind. @type {Record<LimitKind, string>} */
+/** The expected input of a field, by kind. @type {Record<LimitKind, string>} */
 const EXAMPLES = {
   bytes: 'a size such as 500 MB or 20 GB',
   days: 'a number of days such as 30',

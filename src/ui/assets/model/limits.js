@@ -2,11 +2,11 @@
 
 /** Longest dashboard JSON, in bytes of UTF-8. */
 export const JSON_MAX = 1024 * 1024;
-/** Most panels of a dashboard, rows and the panels inside rows included. */
+/** The most panels of a dashboard, rows and the panels inside rows included. */
 export const PANELS_MAX = 500;
-/** Most queries of a dashboard, over all panels. */
+/** The most queries of a dashboard, over all panels. */
 export const QUERIES_MAX = 1000;
-/** Most variables of a dashboard. */
+/** The most variables of a dashboard. */
 export const VARIABLES_MAX = 50;
 /** Deepest nesting of the JSON, in arrays and objects. */
 export const DEPTH_MAX = 100;
@@ -14,7 +14,7 @@ export const DEPTH_MAX = 100;
 export const TEXT_MAX = 1024 * 1024;
 /** Longest query after variables are replaced, in UTF-16 code units. */
 export const QUERY_MAX = 64 * 1024;
-/** Most queries of one request, as the server allows. */
+/** The most queries of one request, as the server allows. */
 export const BATCH_MAX = 1000;
 
 /** Errors that mean "too large" (HTTP 413); the others mean "not usable" (HTTP 422). */

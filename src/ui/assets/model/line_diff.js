@@ -5,9 +5,9 @@
  *   that are the same and not shown; the text counts them
  */
 
-/** Most lines that are searched for the shortest difference; with more, all of them are replaced. */
+/** The most lines that are searched for the shortest difference; with more, all of them are replaced. */
 export const EDITS_MAX = 2000;
-/** Most lines of a result. */
+/** The most lines of a result. */
 export const SHOWN_MAX = 4000;
 /** Lines that are the same and shown around a difference. */
 const CONTEXT = 3;

@@ -6,7 +6,7 @@ import { PATTERN_MAX, safeRegex } from './pattern.js';
 /** @typedef {{text?: string, color?: string, icon?: string, index?: number}} Mapped */
 /** @typedef {{type?: unknown, options?: any, [key: string]: any}} Mapping */
 
-/** Most mappings of a field. */
+/** The most mappings of a field. */
 export const MAPPINGS_MAX = 1000;
 
 /** Compiled expressions of mappings; emptied when it is full. @type {Map<string, RegExp | null>} */

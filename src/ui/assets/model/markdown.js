@@ -7,7 +7,7 @@ import { safeUrl } from './safe_url.js';
  * `tag`: h2 to h5, p, ul, ol, li, pre, code, strong, em, a, hr, br, blockquote.
  */
 
-/** Longest text, and most blocks of it. */
+/** Maximum length of a text, and maximum number of its blocks. */
 const TEXT_MAX = 100_000;
 const BLOCKS_MAX = 2000;
 /** Code, link, bold (two ways), italic (two ways) and a plain address; quantifiers are bounded. */

@@ -12,9 +12,9 @@ const written = (labels) => {
 };
 
 /**
- * What the names of one set of frames depend on: whether frames differ in their names, and the only
- * label key among all fields (null when there are several or none). With `asked`,
- * a matcher sees the name that a field had when the first one asked for it, as in Grafana.
+ * The properties that the names of one set of frames depend on: whether frames differ in their
+ * names, and the only label key among all fields (null when there are several or none). With
+ * `asked`, a matcher sees the name that a field had when the first one asked for it, as in Grafana.
  * @typedef {{differ: boolean, label: string | null, asked?: Map<Field, string>}} Naming
  * @param {Frame[]} frames
  * @returns {Naming}
@@ -37,7 +37,8 @@ function numbered(field, frame) {
 }
 
 /**
- * Returns the configured name of a field, or one from what tells it apart: frame, field and labels.
+ * Returns the configured name of a field, or one from its distinguishing parts: frame, field and
+ * labels.
  * @param {Field} field
  * @param {Frame} frame
  * @param {Naming} naming of all frames of the panel

@@ -1,4 +1,4 @@
-// The kinds of panels with their names, and what a new panel of a kind has.
+// The kinds of panels with their names, and the initial content of a new panel.
 
 /** @typedef {import('./limits.js').Json} Json */
 

@@ -2,7 +2,7 @@
 
 /** @typedef {'light' | 'dark'} Theme */
 
-/** Shades of a name, from the palest. The prefix stands before the name: `semi-dark-red`. */
+/** Shades of a name, from the palest. The prefix precedes the name: `semi-dark-red`. */
 const SHADES = ['super-light-', 'light-', '', 'semi-dark-', 'dark-'];
 
 /**

@@ -42,7 +42,7 @@ export function copiedPanel(storage) {
   }
 }
 
-/** Most names that are returned. */
+/** The most names that are returned. */
 const NAMES_MAX = 10;
 
 /**

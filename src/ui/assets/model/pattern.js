@@ -111,7 +111,7 @@ class Reader {
   }
 }
 
-/** What follows an item: one character, the end of the expression, or something unknown. */
+/** The kind of text after an item: one character, the end of the expression, or something unknown. */
 const END = Symbol('end');
 /** @typedef {string | symbol | null} Next */
 

@@ -28,7 +28,7 @@ const SEARCHED_MAX = 20_000;
  */
 
 /**
- * What can be completed at the caret, or null.
+ * The kind of completion at the caret, or null.
  * @param {string} before the text before the caret
  * @param {string} [after] the text after it
  * @returns {Completion|null}
@@ -60,7 +60,7 @@ export function atCaret(before, after = '') {
     const [, label, sign] =
       (brace < 0 ? null : before.slice(brace, from - 1).match(/([a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*$/)) ?? [];
     const text = before.slice(from);
-    // In a pattern the alternative under the caret is meant.
+    // The completion of a pattern replaces the alternative under the caret.
     return label
       ? { kind: 'value', word: sign.endsWith('~') ? (text.split('|').at(-1) ?? '') : text, ...metric, label }
       : null;

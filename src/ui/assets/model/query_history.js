@@ -2,7 +2,7 @@
 
 import { hasWords } from './metrics.js';
 
-/** Most queries that are remembered, and most that are starred. */
+/** The most queries that are remembered, and most that are starred. */
 export const HISTORY_MAX = 100;
 
 /**

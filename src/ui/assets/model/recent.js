@@ -2,7 +2,7 @@
 
 import { recall, remember } from './storage.js';
 
-/** Most names that a list keeps. */
+/** The most names that a list keeps. */
 const KEPT_MAX = 20;
 
 /**

@@ -17,7 +17,7 @@ import { ALL, isAll, withScope } from './interpolate.js';
  * closed rows.
  */
 
-/** Most panels after repetition. */
+/** The most panels after repetition. */
 export const COPIES_MAX = 1000;
 
 /** A row with the panels that it owns; the panels before the first row have none, and so have those

@@ -1,4 +1,4 @@
-// Resolves the variables of a dashboard with the answers of whatever evaluates their queries.
+// Resolves the variables of a dashboard with the answers to their queries.
 
 import { readFilterTexts } from './filter_text.js';
 import { interpolate } from './interpolate.js';
@@ -91,7 +91,7 @@ export async function resolveWith(variables, wanted, { answer, context }) {
   }
 
   await Promise.all(done.values());
-  // In the order of the dashboard.
+  // The variables in the order of the dashboard.
   return {
     selections: new Map(
       variables.map(({ name }) => [name, /** @type {import('./interpolate.js').Selection} */ (selections.get(name))]),

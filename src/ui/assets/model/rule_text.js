@@ -96,7 +96,7 @@ export function ruleAt(text, offset) {
 }
 
 /**
- * Where an error of the server is.
+ * The place of the server's error.
  * @param {{detail: string, body?: any, fields?: any[]}} error
  * @returns {Place}
  */
@@ -111,7 +111,7 @@ export function placeOf({ detail, body, fields = [] }) {
 }
 
 /**
- * The same place in the text of the group.
+ * The corresponding place in the text of the group.
  * @param {Place} place in a rule
  * @param {RuleText} rule
  * @returns {Place}

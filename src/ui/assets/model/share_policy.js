@@ -19,12 +19,12 @@ import { parseDuration } from '../chart/scale.js';
  * @property {string} minStep
  */
 
-/** Most locked and open variables, values of one, and characters of a value, as the server allows. */
+/** The most locked and open variables, values of one, and characters of a value, as the server allows. */
 const LOCKED_MAX = 16;
 const OPEN_MAX = 32;
 const VALUES_MAX = 64;
 const VALUE_LENGTH_MAX = 256;
-/** Most origins of a token, and most characters of an origin's host and port. */
+/** The most origins of a token, and most characters of an origin's host and port. */
 const ORIGINS_MAX = 32;
 const HOST_MAX = 255;
 /** Least seconds of a token. */

@@ -1,4 +1,5 @@
-// The page of a shared dashboard: what its address and messages to it mean, and words for refusals.
+// The page of a shared dashboard: the meaning of its address and of messages to it, and texts for
+// refusals.
 
 /** Longest value of a parameter, in characters. */
 const VALUE_MAX = 4096;
@@ -51,7 +52,7 @@ const REFUSALS = {
 };
 
 /**
- * What visitors read when the server refuses a page.
+ * The text that visitors see when the server refuses a page.
  * @param {string} code of the error
  */
 export const refusalText = (code) =>

@@ -1,4 +1,4 @@
-// Snippets that use an API key, ready to paste: what sends samples, queries them, and signs tokens.
+// Snippets that use an API key, ready to paste: they send samples, query them, and sign tokens.
 
 /**
  * @typedef {{title: string, text: string, note?: string}} Snippet
@@ -7,7 +7,7 @@
  *   key is for; `name` is the name that it gets
  */
 
-/** Stands for the secret while the page knows none. */
+/** The placeholder of a secret that the page does not know. */
 export const NO_KEY = 'YOUR_INGEST_KEY';
 
 /** A secret that a line of a shell script or of YAML takes as it is. */

@@ -1,4 +1,4 @@
-// What the page can draw and ask; the rest goes into the report.
+// The panels and queries that the page supports; all others are listed in the report.
 
 import { isObject, listOf, objectOf, objectsOf, own, textOf } from './limits.js';
 

@@ -1,4 +1,4 @@
-// Targets of scraping: pools, filters, and what a step of relabelling changes.
+// Targets of scraping: pools, filters, and the changes of a step of relabelling.
 
 import { grouped, hasWords } from './metrics.js';
 

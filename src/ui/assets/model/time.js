@@ -201,7 +201,7 @@ const ROUNDING = [[10, 1], [15, 10], [35, 20], [75, 50], [150, 100], [350, 200],
   [1_500_000, 1_200_000], [2_700_000, 1_800_000], [5_400_000, 3_600_000], [9_000_000, 7_200_000],
   [16_200_000, 10_800_000], [32_400_000, 21_600_000], [DAY, 43_200_000], [7 * DAY, DAY], [21 * DAY, 7 * DAY],
   [42 * DAY, 30 * DAY]];
-/** Most points of a series that Prometheus returns. */
+/** The most points of a series that Prometheus returns. */
 const POINTS_MAX = 11_000;
 
 /** Grafana's rounding of an interval. @param {number} ms */

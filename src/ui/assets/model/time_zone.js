@@ -7,7 +7,7 @@
  * before day 1.
  */
 
-/** Most time zones whose formatter is kept. */
+/** The most time zones whose formatter is kept. */
 const ZONES_MAX = 64;
 /** Longest date pattern. */
 const PATTERN_MAX = 256;
@@ -75,8 +75,8 @@ function offsetAt(time, timeZone) {
 }
 
 /**
- * The time at which the zone's clock shows `wall`. A time that daylight saving skips counts as one
- * hour later; of two equal ones the earlier counts.
+ * The time at which the zone's clock shows `wall`. A time that daylight saving skips is read as one
+ * hour later, and an ambiguous time as the earlier of the two.
  * @param {Wall} wall
  * @param {string} [timeZone]
  */

@@ -23,7 +23,7 @@ import { safeRegex } from './pattern.js';
 
 /** Kinds of variables that the page offers. */
 export const VARIABLE_TYPES = new Set(['query', 'custom', 'interval', 'constant', 'textbox', 'datasource', 'adhoc']);
-/** Most options of a variable; more are dropped. */
+/** The most options of a variable; more are dropped. */
 export const OPTIONS_MAX = 10_000;
 
 /** Text in which a variable may refer to others. @param {Variable} variable */

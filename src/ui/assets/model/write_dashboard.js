@@ -1,4 +1,4 @@
-// Writes edits of a dashboard into a copy of its source; whatever was not edited stays as it came.
+// Writes edits of a dashboard into a copy of its source; other parts stay unchanged.
 
 import { readDashboard } from './dashboard.js';
 import { isObject, objectOf, objectsOf, sameJson } from './limits.js';
@@ -32,8 +32,8 @@ const ANNOTATION_FIELDS = [['name', 'name'], ['enable', 'enable'], ['hide', 'hid
 /**
  * The JSON of an edited dashboard. `edits` are fields of the model: a list such as `panels`
  * replaces the whole list, and its entries are matched with the source by `key`. An entry with an
- * unknown key is new; with `copyOf`, the key of another panel, it starts as a copy of that one.
- * Without edits the result equals the source.
+ * unknown key is new; with `copyOf`, the key of another panel, it starts as a copy of that one. If
+ * `edits` is empty, the result equals the source.
  * @param {Dashboard} dashboard as `readDashboard` returned it, or edited
  * @param {Partial<Dashboard>} [edits]
  * @returns {any}
@@ -113,7 +113,7 @@ function annotationFields(annotation, old) {
 }
 
 /**
- * Keys, nesting and places: what decides whether panels are written in place.
+ * The keys, nesting and places of panels, which decide whether panels are written in place.
  * @param {Panel[]} panels
  * @returns {unknown[]}
  */
@@ -184,7 +184,7 @@ function targetsOf(raw, targets, before) {
     const at = before.findIndex((old) => old.refId === target.refId);
     const result = at < 0 ? {} : structuredClone(sources[at] ?? {});
     for (const name of TARGET_FIELDS) assign(result, name, target[name], before[at]?.[name]);
-    // One of both decides what the other means when it is left out.
+    // The meaning of a missing `range` depends on `instant`, so both are written.
     if (target.instant !== before[at]?.instant) result.range = target.range;
     return result;
   });

@@ -44,12 +44,12 @@ import { permits } from '../model/routes.js';
 const EVERY = '10s';
 /** Points of a chart. */
 const POINTS = 400;
-/** Most rules of a state that are listed. */
+/** The most rules of a state that are listed. */
 const RULES_MAX = 200;
-/** Most alerts of a rule that are listed. */
+/** The most alerts of a rule that are listed. */
 const ALERTS_MAX = 200;
 
-/** What tells rules apart. @param {Entry} entry */
+/** The key that distinguishes rules. @param {Entry} entry */
 const entryKey = ({ group, file, rule }) =>
   JSON.stringify([group, file, rule.name, rule.query, rule.labels, rule.duration]);
 

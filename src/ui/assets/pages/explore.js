@@ -334,7 +334,7 @@ export function explore({ state, role, signedOut }) {
   const back = () => {
     const { org: other, ...rest } = readAddress(location.search);
     if (other && other !== org) return;
-    // It belongs to the entry that was left.
+    // The draft belongs to the previous entry of the history.
     draft.drop();
     Object.assign(state, rest);
     show();

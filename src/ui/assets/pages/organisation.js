@@ -33,7 +33,7 @@ import { notifications } from './organisation_notifications.js';
 const COUNTED_MAX = 1000;
 
 /**
- * What is deleted with an organisation, in numbers.
+ * The objects that are deleted with an organisation, in numbers.
  * @param {string} base the organisation's path
  * @param {string} slug
  * @returns {Promise<string[]>}

@@ -1,4 +1,4 @@
-// The embeds of an organisation: the pages that use its tokens, what they cost, and revocations.
+// The embeds of an organisation: the pages that use its tokens, their cost, and revocations.
 
 import { h } from '../chart/dom.js';
 import { pageUrl, send } from '../client/server.js';
@@ -31,7 +31,8 @@ const REFRESH_MS = 5000;
 const rowId = (page) => JSON.stringify([credentialId(page), page.origin, page.dashboard?.uid ?? null]);
 
 /**
- * Revokes after a choice of what, which says in numbers what ends. Returns whether it did.
+ * Revokes after a dialog that offers a choice and states the effect in numbers. Returns whether the
+ * person confirmed.
  * @param {Context} context
  * @param {readonly EmbedPage[]} pages
  * @param {EmbedPage} page

@@ -32,7 +32,7 @@ export const probed = ({ ok, latency_ms: ms, message }) =>
     text: ok ? `It answered within ${ms.toFixed(1)} ms. ${message ?? ''}` : message,
   });
 
-/** Fields beside each other. @param {...import('../chart/dom.js').Child} fields */
+/** Fields side by side. @param {...import('../chart/dom.js').Child} fields */
 export const fieldRow = (...fields) => h('div', { class: 'row fields' }, ...fields);
 
 /** The attributes of a field that may be empty. @param {string} [value] */

@@ -1,4 +1,4 @@
-// The limits of an organisation in human units, with what is used of them.
+// The limits of an organisation in human units, with their usage.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
@@ -70,7 +70,7 @@ const GROUPS = [
 const LABELS = new Map(GROUPS.flatMap(({ settings }) => settings).map(({ name, label }) => [name, label]));
 
 /**
- * What is used, as a bar if there is a limit.
+ * The usage, as a bar if there is a limit.
  * @param {Setting} setting
  * @param {Org} org
  */

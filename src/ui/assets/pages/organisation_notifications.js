@@ -1,4 +1,4 @@
-// Notifications of an organisation: the document that says who gets them, tests, and the state of sending.
+// Notifications of an organisation: the configuration, tests, and the state of deliveries.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
@@ -31,7 +31,7 @@ export const receiverNames = ({ receivers = [] }) =>
   receivers.map((/** @type {any} */ one) => String(one?.name ?? '')).filter(Boolean);
 
 /**
- * What is wrong with a document, a line for each field.
+ * The errors of a document, a line for each field.
  * @param {unknown} error
  */
 const problems = (error) =>
@@ -65,7 +65,7 @@ function statusTable({ integrations, alertmanagers }) {
 }
 
 /**
- * How a test ended: what is wrong with a receiver is no error of the request.
+ * The result of a test: a fault of a receiver is no error of the request.
  * @param {string} receiver
  * @param {Document[]} rows
  */

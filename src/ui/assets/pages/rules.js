@@ -21,9 +21,9 @@ import { permits } from '../model/routes.js';
 
 /** The time between two refreshes. */
 const EVERY = '10s';
-/** Most groups that are listed. */
+/** The most groups that are listed. */
 const GROUPS_MAX = 200;
-/** Most rules of a group that are listed, by whether there are many rules in all. */
+/** The most rules of a group that are listed, by whether there are many rules in all. */
 const ROWS = { few: 100, many: 10 };
 /** A list of more rules than this is one of many. */
 const FEW_RULES = 1000;

@@ -1,4 +1,4 @@
-// The page Targets: what the server scrapes, with errors, labels and the steps of relabelling.
+// The page Targets: the scraped targets, with errors, labels and the steps of relabelling.
 
 import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
@@ -41,7 +41,7 @@ const STATES = [
 ];
 
 /**
- * What the page shows while nothing is scraped.
+ * The text of the page while no target is scraped.
  * @param {string} org
  * @param {boolean} configures whether the person may use the tab Configuration
  */

@@ -16,7 +16,7 @@ import { inkOn } from '../plot/values.js';
  * @typedef {{from: number, to: number, text: string, color: string}} Span milliseconds; `to` is exclusive
  */
 
-/** Most bands, and most spans of one. */
+/** The most bands, and most spans of one. */
 const BANDS_MAX = 100;
 const SPANS_MAX = 5000;
 

@@ -17,7 +17,7 @@ import { extent, fillTarget, isPercent, plotData, SERIES_MAX, softLimits, stack 
  * @typedef {import('../plot/series.js').PlotSeries} PlotSeries
  */
 
-/** Most values of the spoken text. */
+/** The most values of the spoken text. */
 const SPOKEN_MAX = 6;
 /** With more lines, the cursor has no dots on them. */
 const DOTS_MAX = 40;

@@ -48,7 +48,7 @@ export class PlotCanvas {
 
   /** Width and height that the observer reported: reading them would make the browser lay out the page. */
   #size = [0, 0];
-  /** What the tooltip shows. @type {Node[]} */
+  /** The content of the tooltip. @type {Node[]} */
   #rows = [];
   #gone = false;
 
@@ -235,7 +235,7 @@ export class PlotCanvas {
     if (chosen) select(chosen);
   }
 
-  /** Ends a drag. Returns whether it was one, and no click. */
+  /** Ends a drag. Returns whether the gesture was a drag, not a click. */
   #zoom() {
     const [drag, place] = [this.#drag, this.#place];
     this.#drag = null;
@@ -297,7 +297,7 @@ export class PlotCanvas {
     this.#paintOver();
   }
 
-  /** Moves the crosshair, and paints what else follows the pointer: a band, and dots on lines. */
+  /** Moves the crosshair, and paints the band and the dots that follow the pointer. */
   #paintOver() {
     const place = this.#place;
     if (!place) return;
@@ -306,7 +306,7 @@ export class PlotCanvas {
     const drag = this.#drag && Math.abs(this.#drag.to - this.#drag.from) >= DRAG_MIN ? this.#drag : null;
     const dots = (this.#index === null ? undefined : this.content.dots?.(this.#index)) ?? [];
     if (!drag && dots.length === 0) {
-      // Without them the canvas has no memory.
+      // An empty canvas is reduced to size 0, which frees its memory.
       if (this.#over.width > 1) [this.#over.width, this.#over.height] = [1, 1];
       return;
     }

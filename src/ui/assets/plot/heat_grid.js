@@ -10,7 +10,7 @@
  * `least`: cells at or below it stay empty.
  */
 
-/** Most rows of a heatmap. */
+/** The most rows of a heatmap. */
 const ROWS_MAX = 200;
 /** Columns and rows of a heatmap that is calculated from series. */
 const COLUMNS = 60;

@@ -13,7 +13,7 @@ import { display, formatUnit } from '../model/units.js';
  * @typedef {{hidden: Set<string>, change: () => void, light?: (key: string | null) => void}} LegendHost
  */
 
-/** Most rows; a button shows the others. */
+/** The most rows; a button shows the others. */
 const ROWS_MAX = 60;
 
 /** A line in the colour of a series. @param {string} color */
@@ -31,13 +31,13 @@ export function valueText(field, value, calc = '') {
   if (typeof value === 'number' && calc === 'diffperc') return display(value, 'percent', 1);
   if (typeof value === 'number' && !Number.isFinite(value)) return String(value);
   const { mappings, unit, decimals } = field.config;
-  // Without mappings the text is that of the unit; the colour that comes with a display is not needed.
+  // If there are no mappings, the unit formats the text; the colour of a display is not needed.
   const plain = typeof value === 'number' && field.type === 'number' && !(mappings?.length > 0);
   const { prefix, text, suffix } = plain ? formatUnit(value, unit, decimals) : displayValue(field, value, formatUnit);
   return prefix + text + suffix;
 }
 
-/** Whether a legend is shown, and beside the plot. @param {LegendOptions} options */
+/** Whether a legend is shown next to the plot. @param {LegendOptions} options */
 export const legendPlace = ({ displayMode, showLegend, placement }) =>
   showLegend === false || displayMode === 'hidden' ? 'none' : placement === 'right' ? 'right' : 'bottom';
 

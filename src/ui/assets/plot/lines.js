@@ -282,7 +282,7 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
     custom.drawStyle === 'points' ||
     custom.showPoints === 'always' ||
     (custom.showPoints !== 'never' && spacing > 4 * size && crowd <= CROWD);
-  // A point without neighbours would be a line of no length.
+  // A point without neighbours would be a line of length 0.
   const dotted = points ? runs : runs.filter((run) => run.length === 1);
   if (dotted.length > 0) {
     pen.fillStyle = colour;

@@ -81,7 +81,7 @@ export function paintAxes(pen, place, inks, { timeShown = true } = {}) {
     pen.textBaseline = 'middle';
     pen.textAlign = side === 0 ? 'right' : 'left';
     axis.scale.ticks.forEach((tick, index) => {
-      // On half pixels a line of one pixel is one pixel.
+      // A line of one pixel at a half-pixel coordinate covers exactly one pixel.
       const y = Math.round(place.y(tick, /** @type {0 | 1} */ (side))) + 0.5;
       if (gridded) {
         pen.strokeStyle = tick === 0 ? inks.axis : inks.grid;

@@ -80,7 +80,7 @@ export function plotData(frames, theme) {
 }
 
 /**
- * What one pass over a column finds.
+ * The result of one pass over a column.
  * @typedef {{low: number, high: number, step: number, widest: number, finite: boolean}} Scan
  * `step` and `widest` are the shortest and the longest time between two values, in milliseconds.
  */
@@ -175,7 +175,7 @@ export function stack(shown, count) {
       one.drawn = one.values.map((value, index) => {
         if (!Number.isFinite(value)) return NaN;
         sum[index] += percent ? (total[index] === 0 ? 0 : value / total[index]) : value;
-        // Parts of a whole add up to one, whatever rounding left of it.
+        // Parts of a whole add up to exactly one, despite rounding.
         if (percent && Math.abs(Math.abs(sum[index]) - 1) < WHOLE_ERROR) sum[index] = Math.sign(sum[index]);
         return sum[index];
       });

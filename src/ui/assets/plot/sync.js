@@ -25,7 +25,7 @@ export class Sync {
   }
 
   /**
-   * Tells the other plots in the next frame of the browser.
+   * Passes the time to the other plots in the next frame of the browser.
    * @param {number | null} time in milliseconds; null without a pointer
    * @param {Follower} source
    */

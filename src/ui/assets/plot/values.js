@@ -12,11 +12,11 @@ import { objectOf } from '../model/limits.js';
  *   field: Field, times: ArrayLike<any> | null}} Shown
  */
 
-/** Most values of a panel. */
+/** The most values of a panel. */
 const VALUES_MAX = 200;
 
 
-/** Which fields a panel reduces: numbers, or those whose name matches. @param {unknown} wanted
+/** The fields that a panel reduces: numbers, or those whose name matches. @param {unknown} wanted
  *  @returns {(field: Field) => boolean} */
 function fieldFilter(wanted) {
   if (typeof wanted !== 'string' || wanted === '') return (field) => field.type === 'number';

@@ -201,8 +201,8 @@ impl BatchQueue {
         self.timeout.saturating_sub(self.since.elapsed())
     }
 
-    /// Runs the first query of a group, and gives its result to the others. A query whose result
-    /// cannot be shared is run by itself.
+    /// Runs the first query of a group, and copies its result to the other queries. A query whose
+    /// result cannot be shared is run by itself.
     fn run_group(&self, group: Vec<BatchQuery>, cancelled: &Arc<AtomicBool>) {
         let mut rest = group.into_iter();
         while let Some(BatchQuery { id, query }) = rest.next() {
@@ -321,7 +321,7 @@ impl BatchQueue {
             EncodedLine::Large(_, bytes) => *bytes,
         };
         self.backlog.fetch_add(bytes, Ordering::Relaxed);
-        // Without a client nothing reads the line.
+        // The send fails if the client is gone, and then the line is not needed.
         drop(self.lines.send(QueuedLine { prefix, rest, bytes }));
     }
 
@@ -363,7 +363,7 @@ impl Drop for RunningFlag<'_> {
     }
 }
 
-/// A query without a line. A panic that drops it sends the line of an internal error.
+/// A query without a line. If a panic drops it, it sends the line of an internal error.
 struct Unanswered<'q> {
     queue: &'q BatchQueue,
     id: Option<Box<str>>,

@@ -62,14 +62,14 @@ impl LiveKey {
 
     /// Returns a text that callers of equal restrictions have in common. Their queries with equal
     /// parameters have equal results. Queries of two keys are not shared: each key is charged its
-    /// own evaluations, and one whose evaluation time is used up ends none of others.
+    /// own evaluations, and a key without evaluation time does not end queries of other keys.
     pub(super) fn restrictions(access: &QueryAccess) -> String {
         let charged = access.charged_key();
         format!("{charged:?} {} {}", access.grant.key(), access.access.scope.series_key())
     }
 }
 
-/// What the live queries of one organisation share.
+/// The state that the live queries of one organisation share.
 #[derive(Debug)]
 pub(super) struct LiveOrg {
     /// A permit for each evaluation, so that live queries never fill the query lane.
@@ -231,7 +231,8 @@ impl LiveQuery {
         self.results().cells.get(&at)?.get().cloned()
     }
 
-    /// Returns the result of a step, which is evaluated unless it is kept or being evaluated.
+    /// Returns the result of a step. Evaluates the step unless its result is kept or another caller
+    /// is evaluating it.
     pub(super) async fn at(&self, at: Timestamp) -> StepResult {
         let cell = Arc::clone(self.results().cells.entry(at).or_default());
         if let Some(known) = cell.get() {

@@ -51,7 +51,7 @@ pub(super) struct Member {
 #[derive(Clone)]
 pub(super) struct Events {
     pub(super) text: Bytes,
-    /// Whether one of them has an `id`.
+    /// Whether any query has an `id`.
     pub(super) is_complete: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Feed {
     /// Changes with each batch, when the feed ends, and when a credential has ended.
     pub(super) changed: watch::Sender<()>,
     ended: OnceLock<ApiError>,
-    /// Why no query has further steps. All batches are sent before streams end with it.
+    /// The reason why no query has further steps. All batches are sent before streams end with it.
     refused: OnceLock<ApiError>,
     /// Counts the streams that were too slow, for `/metrics`.
     gaps: Arc<AtomicU64>,
@@ -193,7 +193,7 @@ impl Feed {
 
     /// Ends all streams with an error.
     pub(super) fn end(&self, error: ApiError) {
-        // The first end counts.
+        // Only the first end of a feed is recorded.
         let _ = self.ended.set(error);
         self.changed.send_replace(());
     }
@@ -236,7 +236,7 @@ impl Feed {
                 () = tokio::time::sleep_until(wake_at) => None,
             };
             while let Some(joined) = done {
-                // An evaluation that panicked is reported by its lane. Nothing aborts one.
+                // An evaluation that panicked is reported by its lane. The tasks are never aborted.
                 if let Ok((index, result)) = joined
                     && let (Some(progress), Some(member)) = (members.get_mut(index), self.members.get(index))
                 {
@@ -307,7 +307,7 @@ impl Feed {
     fn push(&self, mut events: Vec<FeedEvent>, members: &[Progress]) {
         events
             .sort_by_key(|event| (event.at, event.member, matches!(event.content, EventContent::Result(_))));
-        // Nothing follows for a step before the next one of every query.
+        // No more events follow for a step that precedes the next step of every query.
         let next = members.iter().filter(|member| !member.is_over).map(|member| member.next);
         let complete_before = next.min().unwrap_or(Timestamp::MAX);
         let results = |event: &FeedEvent| match &event.content {

@@ -46,7 +46,7 @@ struct Viewer {
     /// The number of complete steps that may still be sent.
     left: Option<usize>,
     last_sent: Instant,
-    /// Nothing follows the pending frame.
+    /// Whether the pending frame is the last one.
     is_ending: bool,
 }
 
@@ -123,8 +123,8 @@ fn next_step(feed: &Feed, positions: &Positions, after: Timestamp) -> Option<(Ti
     Some((first, (0..steps.len()).filter(|index| steps.get(*index) == Some(&Some(first))).collect()))
 }
 
-/// Returns the results of queries at their steps, the earliest first. Those that are not kept are
-/// evaluated together.
+/// Returns the results of queries at their steps, the earliest first. Steps without a kept result
+/// are evaluated concurrently.
 async fn results(feed: &Feed, steps: Vec<(usize, Timestamp)>) -> Vec<(usize, Timestamp, StepResult)> {
     let (mut known, mut tasks) = (Vec::with_capacity(steps.len()), tokio::task::JoinSet::new());
     for (index, at) in steps {
@@ -217,7 +217,7 @@ impl Viewer {
                     self.pending = Some(Bytes::from_static(b": alive\n\n"));
                 }
                 None => {
-                    // The sender lives as long as the share.
+                    // The sender exists as long as the share.
                     let _ = self.share.changes.changed().await;
                 }
             }

@@ -147,8 +147,9 @@ impl LiveTable {
             keys.filter(|key| !self.queries.contains_key(key)).collect();
         let running = self.orgs.get(&org).map_or(0, |entry| entry.queries);
         if running + new.len() > QUERIES_MAX && !new.is_empty() {
-            let detail =
-                format!("{running} different live queries are running, of {QUERIES_MAX} of an organisation");
+            let detail = format!(
+                "{running} different live queries are running; an organisation may have {QUERIES_MAX}"
+            );
             return Err(ApiError::new(Code::AtCapacity, detail)
                 .with("limit", QUERIES_MAX as u64)
                 .with("scope", "organisation"));

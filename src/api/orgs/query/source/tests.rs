@@ -28,7 +28,7 @@ fn an_answer_is_used_for_its_own_read_only() {
     run.restart();
     assert!(run.answer(metadata("b")).is_err(), "the answer at this place is that of `a`");
     assert_eq!((run.wanted.take(), run.answers.borrow().len()), (Some(metadata("b")), 0));
-    // Changes without end meet the limit of reads.
+    // Endless changes reach the limit of reads.
     (0..READS_MAX).for_each(|_| fetched("c"));
     run.restart();
     let refused = run.answer(metadata("d")).expect_err("refused");

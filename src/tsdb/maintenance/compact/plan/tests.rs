@@ -93,7 +93,7 @@ fn a_day_is_merged_once_it_is_over() {
     let mut over = main(&hours[..11]);
     over.push(meta(&SegmentSpec(61, 11, 1, 22 * 60, 25 * 60, 4_096), 0));
     check(find(&over, 25 * HOUR, Urgency::Due), Some((&all, 2, Some(1))));
-    // It is not cut if both days together are too small for two files.
+    // A merge is not cut if both days together are too small for two files.
     let small: Vec<SegmentMeta> =
         over.iter().map(|meta| SegmentMeta { file_bytes: 1_000, ..meta.clone() }).collect();
     check(find(&small, 25 * HOUR, Urgency::Due), Some((&all, 2, None)));

@@ -8,7 +8,7 @@ import { isKey } from '../../model/snippets.js';
 import { copyButton } from '../copy.js';
 import { sendConfirmed } from '../dialog.js';
 
-/** Most administrators that are named. */
+/** The most administrators that are named. */
 const NAMED_MAX = 3;
 
 /**

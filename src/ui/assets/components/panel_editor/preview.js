@@ -20,7 +20,7 @@ import { MEMBER_WORDS } from '../panel_words.js';
  * @typedef {import('../../model/time.js').Range} Range
  */
 
-/** What decides whether queries run again. @param {PanelPlan} plan */
+/** The parts of a panel whose change runs the queries again. @param {PanelPlan} plan */
 const keyOf = ({ range, queries }) =>
   JSON.stringify([range.from, range.to, queries.map(({ expr, type, step }) => [expr, type, step])]);
 
@@ -31,7 +31,7 @@ export class Preview {
   #last = null;
   /** The queries that are asked or answered. */
   #key = '';
-  /** What a new frame is needed for: the frame writes it only once. */
+  /** The parts of a panel that a frame writes only once, so that their change needs a new frame. */
   #look = '';
   #asTable = false;
   #runner;

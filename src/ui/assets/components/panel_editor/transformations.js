@@ -119,7 +119,7 @@ function optionsAt(draft, at) {
 }
 
 /**
- * Without the name of an object's member there is none.
+ * Returns an object with another value of one member; `undefined` removes the member.
  * @param {Json} object
  * @param {string} name
  * @param {unknown} value
@@ -175,7 +175,7 @@ function organize(draft, at, refreshes) {
   return place;
 }
 
-/** Fields with what a group does with them. @param {Draft} draft @param {number} at
+/** Fields with their use in a group. @param {Draft} draft @param {number} at
  *  @param {(() => void)[]} refreshes */
 function groups(draft, at, refreshes) {
   const { get, set } = optionsAt(draft, at);

@@ -5,7 +5,7 @@ import { textOf } from '../../model/limits.js';
 import { hasWords } from '../../model/metrics.js';
 import { units } from '../../model/units/names.js';
 
-/** Most units that are offered at once. */
+/** The most units that are offered at once. */
 const SHOWN_MAX = 40;
 
 /** @type {{id: string, name: string, category: string}[] | null} */

@@ -6,7 +6,7 @@ import { isPlainName } from '../../model/promql.js';
 import { FUNCTIONS, KEYWORD_HELP, SNIPPETS } from '../../model/promql_functions.js';
 
 const OPTIONS_MAX = 12;
-/** Most functions and keywords in a list that has metrics, too. */
+/** The most functions and keywords in a list that has metrics, too. */
 const FUNCTIONS_MAX = 7;
 const DURATIONS = ['1m', '5m', '15m', '30m', '1h', '6h', '1d', '7d', '30d'];
 
@@ -65,7 +65,7 @@ export function completer(org) {
       }));
       if (operator) return keywords;
       const possible = FUNCTIONS.filter((row) => begins(row) && row.name !== word);
-      // Those that need a switch of the server come last.
+      // Functions that need a switch of the server come last.
       const functions = possible.sort((a, b) => Number(a.experimental) - Number(b.experimental)).map(
         ({ name, args, help, experimental }) => ({
           text: name,

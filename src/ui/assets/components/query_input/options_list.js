@@ -43,7 +43,7 @@ export function optionsList({ id, input, accept }) {
         id: `${id}-option-${index}`,
         role: 'option',
         'aria-selected': 'false',
-        // Before the blur that would close the list.
+        // This event precedes the blur that would close the list.
         on: {
           pointerdown: (/** @type {Event} */ event) => {
             event.preventDefault();

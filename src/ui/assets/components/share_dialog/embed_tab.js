@@ -70,7 +70,7 @@ export function embedTab(subject) {
   const backend = snippetChoice('Language of your backend');
   const json = h('pre', { class: 'snippet', tabindex: '0', role: 'group', 'aria-label': 'Restrictions' });
 
-  /** What the form describes. @returns {Embed} @throws {Error} */
+  /** The embed that the form describes. @returns {Embed} @throws {Error} */
   function read() {
     const given = { ...limits.limits(), origins: origins.value() };
     const ms = dashboard
@@ -96,7 +96,7 @@ export function embedTab(subject) {
     return { org, kid: signing.id, longest: signing.longest, ms: embed.ms, tag, attributes: { org, ...attributes } };
   });
 
-  /** As `read`; null where the form is wrong. */
+  /** The result of `read`; null if the form is invalid. */
   function attemptRead() {
     try {
       return read();

@@ -1,4 +1,4 @@
-// Fields of the Share dialog: what viewers may do with each variable, and limits.
+// Fields of the Share dialog: the permissions of viewers for each variable, and limits.
 
 import { h } from '../../chart/dom.js';
 import { linesOf } from '../../model/share_policy.js';

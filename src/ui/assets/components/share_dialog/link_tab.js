@@ -7,7 +7,7 @@ import { selectField } from './fields.js';
 
 /** @typedef {import('./subject.js').Subject} Subject */
 
-/** What is shared, as options of a select. @param {import('./subject.js').SharedDashboard} dashboard */
+/** The dashboard and its panels, as options. @param {import('./subject.js').SharedDashboard} dashboard */
 export const panelOptions = ({ panels }) => [
   { value: '', text: 'The dashboard' },
   ...panels.map(({ id, title }) => ({ value: id, text: `Panel: ${title}` })),

@@ -37,7 +37,7 @@ async function open(subject, heading, first) {
       ? [{ id: 'share-snapshot', text: 'Snapshot', make: () => snapshotTab({ ...subject, dashboard }) }]
       : []),
   ];
-  /** Tabs keep what was entered. @type {Map<string, Node>} */
+  /** Tabs keep the entered values. @type {Map<string, Node>} */
   const made = new Map();
   await openDialog(
     heading,

@@ -1,4 +1,5 @@
-// "Try it": mints a token for a few minutes, shows the element with it, and what the token grants.
+// "Try it": mints a token for a few minutes, shows the element with it, and the permissions of the
+// token.
 
 import { h } from '../../chart/dom.js';
 import { introspect, mintToken } from '../../client/embed.js';
@@ -8,7 +9,7 @@ import { time } from '../parts.js';
 
 /** The lifetime of the token of a preview in seconds, unless the key allows less. */
 const LIFETIME_S = 300;
-/** Most bytes of a token that the server reads, inclusive. */
+/** The most bytes of a token that the server reads, inclusive. */
 const TOKEN_MAX = 4096;
 
 /**
@@ -34,7 +35,7 @@ export async function define(tag) {
 const forThisPage = (ms) => (ms.origins ? { ...ms, origins: [...new Set([...ms.origins, location.origin])] } : ms);
 
 /**
- * What a token grants, or why it is refused.
+ * The permissions of a token, or the reason why it is refused.
  * @param {import('../../client/embed.js').Introspection} seen
  * @param {import('../../client/embed.js').Minted} minted
  */
@@ -120,7 +121,7 @@ export function preview(wanted) {
     node,
     update: () => {
       run.disabled = wanted() === null;
-      // The preview is that of other restrictions.
+      // The preview shows older restrictions.
       status.replaceChildren();
       place.replaceChildren();
       alert.textContent = '';

@@ -25,7 +25,7 @@ const EXPIRIES = [
   { value: '365', text: 'In a year' },
 ];
 
-/** What a link restricts, in words. @param {PublicLink} link */
+/** The restrictions of a link, in words. @param {PublicLink} link */
 function rulesText({ locked, open }) {
   const lockedText = Object.entries(locked ?? {}).map(([name, value]) => {
     const values = [value?.values ?? value].flat();

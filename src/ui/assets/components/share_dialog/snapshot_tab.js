@@ -70,7 +70,7 @@ export function snapshotTab({ org, range, dashboard }) {
   async function make() {
     status.textContent = 'Reading the data…';
     const script = await textOf('embed-dashboard.js');
-    // With PROMLET_UI_DIR the server serves sources.
+    // A server with PROMLET_UI_DIR serves sources.
     if (/^import /m.test(script)) throw new Error('This server has no bundle of the element, which a snapshot needs.');
     await define('metric-dashboard');
     const names = laterParts(script);

@@ -1,4 +1,5 @@
-// What is shared: a dashboard with its variables and panels, or the query of a chart. No code but its making.
+// The subject of the Share dialog: a dashboard with its variables and panels, or the query of a
+// chart. No code but its making.
 
 import { interpolate } from '../../model/interpolate.js';
 import { attempt } from '../../model/attempt.js';

@@ -8,7 +8,7 @@ import { COLUMNS_MAX, joinedRefId, keyOf, namesAmong, noticed, record, textsOf, 
 /** @typedef {import('../frame.js').Field} Field */
 /** @typedef {import('../frame.js').FieldType} FieldType */
 
-/** Reducers whose result is a number, whatever the values are. */
+/** Reducers whose result is a number for values of any type. */
 const NUMERIC = new Set(['count', 'distinctCount', 'changeCount', 'sum', 'mean', 'median', 'variance', 'stdDev',
   'range', 'delta', 'step', 'diff', 'diffperc', 'logmin']);
 

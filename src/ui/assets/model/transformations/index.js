@@ -26,7 +26,7 @@ const TRANSFORMATIONS = new Map(Object.entries({
   noop: (frames) => frames,
 }));
 
-/** Most transformations of one panel. */
+/** The most transformations of one panel. */
 export const TRANSFORMATIONS_MAX = 100;
 
 /** Ids of all transformations. */

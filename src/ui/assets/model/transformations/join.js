@@ -120,7 +120,7 @@ export function joinByField(frames, options) {
     ...noticed(notice, frames) }];
 }
 
-/** Rows of all series in one table, newest first: `Time`, `Metric`, `Value`. @type {Transformation} */
+/** Rows of all series in one table, newest first: Time, Metric, Value. @type {Transformation} */
 export function seriesToRows(frames) {
   if (!frames.length || !frames.every(isSeries)) return frames;
   /** @type {[any, string, any][]} */

@@ -88,7 +88,7 @@ export function timeSeriesTable(frames, options) {
       name: label, type: 'string', config: {},
       values: kept.map(({ field }) => field.labels?.[label] ?? ''),
     }));
-    // The value of a trend is a small frame; `value` is what sorting and text use.
+    // The value of a trend is a small frame; sorting and text use `value`.
     const values = kept.map(({ frame, field }) => {
       const time = timeOf(frame);
       return {

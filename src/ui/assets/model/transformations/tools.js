@@ -1,4 +1,4 @@
-// What transformations share: their context, names of fields, and frames with other rows.
+// The parts that transformations share: their context, names of fields, and frames with other rows.
 
 import { alone } from '../matchers.js';
 import { fieldName, namingOf } from '../names.js';
@@ -13,7 +13,7 @@ import { fieldName, namingOf } from '../names.js';
  * @typedef {(frames: Frame[], options: any, context: Context) => Frame[]} Transformation
  */
 
-/** Most rows and columns of a frame that a transformation makes. */
+/** The most rows and columns of a frame that a transformation makes. */
 export { COLUMNS_MAX, ROWS_MAX } from '../columns.js';
 
 /** @param {any} value @returns {Record<string, any>} an object with own properties only */

@@ -30,7 +30,8 @@ function made(kind, symbol, offset = 0) {
 }
 
 /**
- * Returns the format of a unit. No unit is a plain number; an unknown one is a suffix.
+ * Returns the format of a unit. Numbers without a unit are written plainly; an unknown unit is a
+ * suffix.
  * @param {string|null|undefined} unit
  * @returns {Format}
  */

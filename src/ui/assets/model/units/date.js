@@ -208,7 +208,7 @@ export function dateUnit(value, unit, options) {
   const languages = options.languages ?? globalThis.navigator?.languages ?? [];
   const [full, short] = PATTERNS.get(unit) ?? [localPattern(languages, true)];
   const today = local ? unit.endsWith('Today') && localPattern(languages, false) : short;
-  // As in Grafana, "today" is the browser's day, whatever the time zone of the dashboard.
+  // As in Grafana, "today" is the browser's day, in every time zone of the dashboard.
   const pattern = today && new Date(at ?? NaN).toDateString() === new Date(now).toDateString() ? today : full;
   return formatDate(at, pattern, options.timeZone);
 }

@@ -78,8 +78,8 @@ export function money(value, decimals, symbol, behind) {
 }
 
 /**
- * Returns a count in thousands, millions, ... of what `symbol` names. As in Grafana, a value
- * that is not finite is followed by the word "undefined".
+ * Returns a count in thousands, millions, ... of the unit `symbol`. As in Grafana, a value that is
+ * not finite is followed by the word "undefined".
  * @param {number|undefined} value
  * @param {number|null|undefined} decimals
  * @param {string} symbol

@@ -4,7 +4,7 @@ import { formatOf } from './catalogue.js';
 import { LADDERS } from './duration.js';
 import { wallClock } from './zone.js';
 
-/** Intervals that an axis may have, whatever a caller wishes. */
+/** The most intervals of an axis, for any requested number. */
 const INTERVALS_MAX = 200;
 /** An axis may have a quarter more intervals than wished, if that makes them rounder. */
 const TOLERANCE = 0.8;

@@ -30,6 +30,6 @@ export function kindOptions(type) {
 export const fieldOptionsOf = (type) =>
   kindOptions(type).groups.flatMap(({ options }) => options).filter(({ path }) => path.startsWith(CUSTOM));
 
-/** Where the options of fields are. */
+/** The place of the options of fields. */
 export const DEFAULTS = 'fieldConfig.defaults.';
 const CUSTOM = `${DEFAULTS}custom.`;
