@@ -33,6 +33,17 @@ remote_write:
 
 const OTEL: Configuration = Configuration {
     text: "\
+receivers:
+  otlp:
+    protocols:
+      grpc:
+        endpoint: localhost:4317
+      http:
+        endpoint: localhost:4318
+
+processors:
+  batch: {}
+
 exporters:
   otlphttp/promlet:
     endpoint: ${base}/otlp
@@ -43,9 +54,11 @@ service:
   pipelines:
     metrics:
       receivers: [otlp]
+      processors: [batch]
       exporters: [otlphttp/promlet]
 ",
-    usage: "Add the exporter to config.yaml, and its name to your pipeline of metrics.",
+    usage: "Start the Collector with it as config.yaml. If yours has a pipeline of metrics, add the exporter \
+            and its name to it.",
 };
 
 const TELEGRAF: Configuration = Configuration {

@@ -96,7 +96,12 @@ fn each_printed_configuration_reaches_the_server_with_its_key() {
     assert_eq!(request("GET", &reads, &[("Authorization", &bearer)], None).status, 403);
 
     let printed = read_yaml(&connect(dir, "otel").0);
-    assert_eq!(printed["service"]["pipelines"]["metrics"]["exporters"], json!(["otlphttp/promlet"]));
+    // The Collector refuses a pipeline that names a component without a configuration.
+    for (kind, name) in [("receivers", "otlp"), ("processors", "batch"), ("exporters", "otlphttp/promlet")] {
+        assert_eq!(printed["service"]["pipelines"]["metrics"][kind], json!([name]));
+        assert!(printed[kind][name].is_object(), "{kind}: {printed}");
+    }
+    assert_eq!(printed["receivers"]["otlp"]["protocols"]["http"]["endpoint"], "localhost:4318");
     let exporter = &printed["exporters"]["otlphttp/promlet"];
     let headers = [
         ("Authorization", plain(&exporter["headers"]["Authorization"])),
