@@ -33,6 +33,17 @@ remote_write:
 
 const OTEL: Configuration = Configuration {
     text: "\
+receivers:
+  otlp:
+    protocols:
+      grpc:
+        endpoint: localhost:4317
+      http:
+        endpoint: localhost:4318
+
+processors:
+  batch: {}
+
 exporters:
   otlphttp/promlet:
     endpoint: ${base}/otlp
@@ -43,9 +54,11 @@ service:
   pipelines:
     metrics:
       receivers: [otlp]
+      processors: [batch]
       exporters: [otlphttp/promlet]
 ",
-    usage: "Add the exporter to config.yaml, and its name to your pipeline of metrics.",
+    usage: "Start the Collector with it as config.yaml. If yours has a pipeline of metrics, add the exporter \
+            and its name to it.",
 };
 
 const TELEGRAF: Configuration = Configuration {
@@ -117,7 +130,7 @@ impl Configuration {
 /// Creates the key and prints the configuration. Remarks go to standard error.
 pub(super) fn run(settings: &Settings, command: ConnectCommand, json: bool) -> anyhow::Result<()> {
     let configuration = Configuration::of(command.client);
-    let (slug, has_url) = (command.slug.clone(), command.url.is_some());
+    let slug = command.slug.clone();
     let mut answer = perform(settings, AccountCommand::Connect(command))?;
     let field = |name: &str| answer[name].as_str().unwrap_or_default();
     let text = configuration.filled(field("base_url"), field("secret"));
@@ -132,11 +145,27 @@ pub(super) fn run(settings: &Settings, command: ConnectCommand, json: bool) -> a
     ));
     print(text)?;
     remark_line(configuration.usage);
-    if !has_url {
-        remark_line("The URL in it begins as the public URL of the server does; --url sets another one.");
+    match field("base_url_source") {
+        "server" => {
+            remark_line("The URL in it begins as the public URL of the server does; --url sets another one.");
+        }
+        "settings" => remark_line(assumption(settings)),
+        _ => {}
     }
     remark_line(format_args!("To revoke the key: promlet key revoke {slug} {id}"));
     Ok(())
+}
+
+/// Returns the remark on the URL of a server that does not run.
+fn assumption(settings: &Settings) -> String {
+    let assumed = match (&settings.public_url, &settings.tls) {
+        (Some(_), _) => "have the public URL of this command (PROMLET_PUBLIC_URL)".to_owned(),
+        (None, Some(_)) => {
+            format!("listen on {} with TLS (PROMLET_LISTEN, PROMLET_TLS_CERT)", settings.listen)
+        }
+        (None, None) => format!("listen on {} without TLS (PROMLET_LISTEN)", settings.listen),
+    };
+    format!("No server runs: the URL in it assumes that it will {assumed}; --url sets another one.")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use super::output::{print, remark_line};
 use super::progress::{number, size};
 use crate::clock::Stopwatch;
-use crate::config::{ExportCommand, ExportKind, ImportCommand, Settings};
+use crate::config::{ExportCommand, ImportCommand, Settings};
 use crate::history::copy::{CopyPreview, CopyTotals, VerifyReport};
 use crate::server::history::{self, HistoryProgress, ImportOutcome};
 
@@ -67,9 +67,8 @@ pub(super) fn export(settings: &Settings, command: &ExportCommand) -> anyhow::Re
             number(done.left_out)
         ));
     }
-    // A server writes the text itself, and does not report the number.
-    if command.place.url.is_some() && !matches!(command.kind, ExportKind::PrometheusBlocks) {
-        remark_line("  native histograms are left out, which only blocks can have");
+    if done.is_left_out_unknown {
+        remark_line("  native histograms, if there are any, were left out, which only blocks can have");
     }
     Ok(())
 }

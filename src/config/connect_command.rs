@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum ConnectClient {
     /// `remote_write` of a Prometheus
     Prometheus,
-    /// An exporter of the OpenTelemetry Collector
+    /// The configuration of an OpenTelemetry Collector
     Otel,
     /// An output of Telegraf
     Telegraf,
@@ -52,7 +52,8 @@ pub struct ConnectCommand {
     /// The name of the new key [default: that of the program]
     #[arg(long)]
     pub name: Option<String>,
-    /// The URL of the server as the program reaches it [default: the public URL of the server]
+    /// The URL of the server as the program reaches it [default: its public URL, or that of the
+    /// settings if no server runs]
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
 }

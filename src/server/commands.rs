@@ -280,9 +280,15 @@ impl AccountCommands<'_> {
     }
 
     /// Creates the API key of a client, with the scope that it needs, and returns it with the URL
-    /// of the organisation in the API.
+    /// of the organisation in the API. `base_url_source` names the origin of the URL: the
+    /// `argument` `--url`, the running `server`, or the `settings` of the command.
     fn connect(&self, command: ConnectCommand) -> CommandResult {
         let ConnectCommand { client, slug, name, url } = command;
+        let source = match (&url, self.tsdb) {
+            (Some(_), _) => "argument",
+            (None, Some(_)) => "server",
+            (None, None) => "settings",
+        };
         let url = url.as_deref().unwrap_or(self.public_url);
         if !is_plain_url(url) {
             return Err(format!(
@@ -297,6 +303,7 @@ impl AccountCommands<'_> {
             rates: KeyRates::default(),
         })?;
         row["base_url"] = format!("{}/api/v1/orgs/{slug}", url.trim_end_matches('/')).into();
+        row["base_url_source"] = source.into();
         Ok(row)
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::admin::{AdminClient, AdminError, AdminRequest};
-use super::mail;
+use super::{mail, options};
 use crate::config::{AccountCommand, MailSetting, MasterKeySetting, Settings, StatsCommand};
 use crate::kv::{self, with_sources};
 use crate::model::Timestamp;
@@ -366,7 +366,7 @@ impl UrlReach {
 
 /// Returns the public URL, whether it is https, and its host.
 fn url_parts(settings: &Settings) -> (String, bool, String) {
-    let url = settings.public_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
+    let url = options::public_url(settings, settings.listen);
     let is_https = url.starts_with("https://");
     let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or_default();

@@ -10,7 +10,7 @@ use super::admin::{AdminContext, BackupStage, Sealed, Staged};
 use super::close::{close_accounts, close_folder};
 use super::commands::AccountCommands;
 use super::open::open_identity;
-use super::options::built;
+use super::options::{built, public_url};
 use super::rule_backfill::{self, BackfillPart, BackfillRequest};
 use crate::clock::Clock;
 use crate::config::{AccountCommand, Settings};
@@ -175,8 +175,7 @@ impl OpenAccounts {
         let now = clock.now();
         let (folder, control) = open_stopped(dir, now, &mut rng)?;
         let identity = open_identity(settings, &folder, &control, now, &mut rng)?;
-        let listen = || format!("http://{}", settings.listen);
-        let public_url = settings.public_url.clone().unwrap_or_else(listen);
+        let public_url = public_url(settings, settings.listen);
         let embed_rps_default = settings.rate_embed_default_rps;
         Ok(OpenAccounts { folder, control, identity, clock, public_url, embed_rps_default })
     }

@@ -17,11 +17,17 @@ const NEW: &str = "a rather long new phrase";
 
 /// Runs the binary on a folder with `input` on standard input and none of this process's settings.
 pub(crate) fn promlet(dir: &Path, args: &[&str], input: &str) -> Output {
+    promlet_with(dir, &[], args, input)
+}
+
+/// Runs the binary as [`promlet`] does, with these variables.
+pub(crate) fn promlet_with(dir: &Path, env: &[(&str, &str)], args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_promlet"))
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("PROMLET_ARGON2", "64,1,1")
         .env("PROMLET_DATA_DIR", dir)
+        .envs(env.iter().copied())
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -10,7 +10,7 @@ use promlet::model::{Labels, Sample};
 use promlet::yaml;
 use serde_json::{Value as Json, json};
 
-use crate::admin_cli::{promlet, refused, run_json, run_ok, text};
+use crate::admin_cli::{promlet, promlet_with, refused, run_json, run_ok, text};
 use crate::harness::{Answer, EMAIL, ORG, Server, Start, bootstrap, compressed, request, scratch};
 use crate::ingest_protocols::{line_protocol, otlp, version_2};
 
@@ -96,7 +96,12 @@ fn each_printed_configuration_reaches_the_server_with_its_key() {
     assert_eq!(request("GET", &reads, &[("Authorization", &bearer)], None).status, 403);
 
     let printed = read_yaml(&connect(dir, "otel").0);
-    assert_eq!(printed["service"]["pipelines"]["metrics"]["exporters"], json!(["otlphttp/promlet"]));
+    // The Collector refuses a pipeline that names a component without a configuration.
+    for (kind, name) in [("receivers", "otlp"), ("processors", "batch"), ("exporters", "otlphttp/promlet")] {
+        assert_eq!(printed["service"]["pipelines"]["metrics"][kind], json!([name]));
+        assert!(printed[kind][name].is_object(), "{kind}: {printed}");
+    }
+    assert_eq!(printed["receivers"]["otlp"]["protocols"]["http"]["endpoint"], "localhost:4318");
     let exporter = &printed["exporters"]["otlphttp/promlet"];
     let headers = [
         ("Authorization", plain(&exporter["headers"]["Authorization"])),
@@ -185,6 +190,31 @@ fn a_key_for_a_stopped_folder_works_after_the_start() {
         ("Content-Encoding", "snappy"),
     ];
     assert_eq!(post(&url, &headers, &compressed(&version_2(&series("later", 1.0)))), 204);
+}
+
+#[test]
+fn the_url_for_a_stopped_folder_is_that_of_its_settings() {
+    let dir = scratch::temporary_folder().expect("a folder");
+    let dir = dir.path();
+    assert_eq!(Server::serve(dir).terminate().code(), Some(0));
+    let tls = [("PROMLET_TLS_CERT", "tls.crt"), ("PROMLET_TLS_KEY", "tls.key")];
+    let listen = [tls[0], tls[1], ("PROMLET_LISTEN", "127.0.0.1:9443")];
+    let public =
+        [("PROMLET_PUBLIC_URL", "https://metrics.example.com/m/"), ("PROMLET_ALLOW_CONSOLE_MAIL", "1")];
+    for (env, url, assumption) in [
+        (&[][..], "http://127.0.0.1:8095", "listen on 127.0.0.1:8095 without TLS"),
+        (&listen, "https://127.0.0.1:9443", "listen on 127.0.0.1:9443 with TLS"),
+        (&public, "https://metrics.example.com/m", "have the public URL of this command"),
+    ] {
+        let output = promlet_with(dir, env, &["connect", "curl", "--org", ORG], "");
+        let (printed, remarks) = (text(&output.stdout), text(&output.stderr));
+        assert!(printed.contains(&format!("'{url}/api/v1/orgs/{ORG}/import'")), "{printed}{remarks}");
+        assert!(remarks.contains(assumption) && remarks.contains("--url"), "{remarks}");
+    }
+    // A URL that was given assumes nothing.
+    let output = promlet_with(dir, &tls, &["connect", "curl", "--org", ORG, "--url", "http://h:1"], "");
+    assert!(text(&output.stdout).contains("'http://h:1/api/v1/orgs/"));
+    assert!(!text(&output.stderr).contains("assumes"));
 }
 
 #[test]

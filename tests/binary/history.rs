@@ -7,9 +7,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use promlet::clock::Clock;
 use promlet::entropy::Entropy;
 
-use crate::harness::{ORG, Server, scratch};
+use crate::harness::{ORG, Server, request, scratch};
 
 /// The number of kills of each command, and with `PROMLET_TESTS=thorough`. The variable asks for
 /// another number.
@@ -196,6 +197,28 @@ fn samples_are_imported_into_and_exported_from_a_running_server_by_its_url() {
             "{compared}"
         );
     }
+    // The remark on native histograms is about this export.
+    let before = on(&["export", "jsonl", "out.txt"]);
+    assert!(!before.contains("native histograms"), "{before}");
+    let now_s = Clock::System.now().as_ms() / 1_000;
+    let point = format!(
+        r#"{{"timeUnixNano":"{now_s}000000000","count":"3","sum":4,"scale":0,"zeroCount":"0","positive":{{"offset":0,"bucketCounts":["1","2"]}}}}"#
+    );
+    let body = format!(
+        r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"name":"latency","exponentialHistogram":{{"aggregationTemporality":2,"dataPoints":[{point}]}}}}]}}]}}]}}"#
+    );
+    let otlp = format!("{}/api/v1/orgs/{ORG}/otlp/v1/metrics", server.url);
+    let authorization = format!("Bearer {}", std::fs::read_to_string(dir.join("key")).expect("the key"));
+    let headers = [("Authorization", &*authorization), ("Content-Type", "application/json")];
+    assert_eq!(request("POST", &otlp, &headers, Some(body.as_bytes())).status, 200);
+    for (format, remarks) in [("jsonl", 1), ("csv", 1), ("openmetrics", 1), ("prometheus-blocks", 0)] {
+        let out = format!("with-{format}");
+        let printed = on(&["export", format, &out, "--from", "1790000000"]);
+        assert_eq!(printed.matches("  1 native histograms were left out").count(), remarks, "{printed}");
+        assert_eq!(printed.matches("native histograms").count(), remarks, "{printed}");
+    }
+    let other = on(&["export", "csv", "out.txt", "--match", "load"]);
+    assert!(!other.contains("native histograms"), "{other}");
     on(&["export", "prometheus-blocks", "blocks", "--from", "0", "--to", "1790100000"]);
     let compared = on(&["verify-import", "prometheus-blocks", "blocks"]);
     assert!(compared.contains("0 parts differ"), "{compared}");

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { counted, families, matchesFilter } from '../../src/ui/assets/model/metrics.js';
+import { counted, families, hasOwnMetrics, matchesFilter } from '../../src/ui/assets/model/metrics.js';
 import { atCaret, firstQuery, metricsOf, unitOf } from '../../src/ui/assets/model/promql.js';
 import { isRangeSelector } from '../../src/ui/assets/model/promql_tokens.js';
 
@@ -137,4 +137,11 @@ test('long and unbalanced expressions are read in linear time', () => {
     metricsOf(text);
   }
   assert.ok(performance.now() - begun < 2_000, `${performance.now() - begun} ms`);
+});
+
+test('the home page explains the samples of the day if a promlet is among the metrics', () => {
+  const metric = (/** @type {string} */ name) => ({ name, type: 'gauge', series: 1 });
+  assert.equal(hasOwnMetrics(['node_load1', 'promlet_build_info', 'up'].map(metric)), true);
+  assert.equal(hasOwnMetrics(['node_load1', 'shop_promlet_total', 'up'].map(metric)), false);
+  assert.equal(hasOwnMetrics([]), false);
 });

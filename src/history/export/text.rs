@@ -441,9 +441,19 @@ pub trait ExportPieces {
     /// # Errors
     /// [`SampleCopyError`].
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, SampleCopyError>;
+
+    /// Returns the number of native histograms that the pieces so far left out; none if the format
+    /// has native histograms.
+    fn left_out(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl<S: ExportSource> ExportPieces for TextPieces<S> {
+    fn left_out(&self) -> Option<u64> {
+        Some(self.step.left_out)
+    }
+
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, SampleCopyError> {
         let mut text = Vec::new();
         match self.state {

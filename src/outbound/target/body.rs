@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
+use hyper::HeaderMap;
 use hyper::body::{Body as _, Bytes, Incoming};
 use tokio::time::Sleep;
 
@@ -22,6 +23,7 @@ pub struct TargetBody {
     timeout: Duration,
     bytes_max: u64,
     bytes: u64,
+    trailers: HeaderMap,
     /// The bytes that were returned since other tasks could run.
     since_yield: usize,
 }
@@ -39,7 +41,16 @@ impl TargetBody {
         (deadline, timeout): (Pin<Box<Sleep>>, Duration),
         bytes_max: u64,
     ) -> TargetBody {
-        TargetBody { incoming, lease: Some(lease), deadline, timeout, bytes_max, bytes: 0, since_yield: 0 }
+        TargetBody {
+            incoming,
+            lease: Some(lease),
+            deadline,
+            timeout,
+            bytes_max,
+            bytes: 0,
+            trailers: HeaderMap::new(),
+            since_yield: 0,
+        }
     }
 
     /// Returns the next bytes, which are not empty, or `None` at the end.
@@ -73,7 +84,13 @@ impl TargetBody {
                 return Ok(None);
             };
             let cut = |error| TargetError::InvalidResponse(format!("the body ended early: {error}"));
-            let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
+            let data = match frame.map_err(cut)?.into_data() {
+                Ok(data) => data,
+                Err(other) => {
+                    self.trailers = other.into_trailers().unwrap_or_default();
+                    continue;
+                }
+            };
             self.bytes = self.bytes.saturating_add(data.len() as u64);
             if self.bytes > self.bytes_max {
                 return Err(TargetError::TooLarge(self.bytes_max));
@@ -83,6 +100,11 @@ impl TargetBody {
                 return Ok(Some(data));
             }
         }
+    }
+
+    /// Returns a trailer after the end of the body, if it is present and visible ASCII.
+    pub fn trailer(&self, name: &str) -> Option<&str> {
+        self.trailers.get(name)?.to_str().ok()
     }
 
     /// Reads the whole body.

@@ -93,19 +93,14 @@ impl ResultColumns {
     }
 
     /// Returns the series, with the name and the labels of a recording rule, sorted by labels.
+    ///
+    /// # Errors
+    /// A step at which a live evaluation would find two series with the same labels.
     pub(super) fn into_recorded(self, compiled: &CompiledRule) -> Result<Vec<MatrixSeries>, ReplayError> {
         if compiled.durations().is_some() {
             return Ok(self.series);
         }
-        let at = self.steps.start();
-        let renamed = compiled
-            .recorded(self.one_sample_each())
-            .map_err(|message| ReplayError::Evaluation { at, message })?;
-        let renamed = renamed.into_iter().zip(self.series);
-        let mut series: Vec<MatrixSeries> =
-            renamed.map(|(sample, series)| MatrixSeries { labels: sample.labels, ..series }).collect();
-        series.sort_by(|a, b| a.labels.cmp(&b.labels));
-        Ok(series)
+        Ok(self.into_written(compiled, 0)?.into_values().collect())
     }
 }
 

@@ -169,6 +169,8 @@ type RunningTargets = BTreeMap<TargetKey, RunningTarget>;
 pub struct ScrapeFleet {
     org: OrgId,
     deps: ScrapeDeps,
+    /// The share of the memory of all templates.
+    templates: ByteBudget,
     running: Arc<Mutex<RunningTargets>>,
     /// The client of each job in use.
     clients: Mutex<Vec<(Weak<ScrapeJob>, JobClient)>>,
@@ -183,8 +185,9 @@ impl Drop for ScrapeFleet {
 impl ScrapeFleet {
     /// Creates a set without targets.
     pub fn new(org: OrgId, deps: ScrapeDeps) -> ScrapeFleet {
+        let templates = deps.settings.templates.share();
         let deps = ScrapeDeps { bodies: deps.bodies.share(), ..deps };
-        ScrapeFleet { org, deps, running: Arc::default(), clients: Mutex::default() }
+        ScrapeFleet { org, deps, templates, running: Arc::default(), clients: Mutex::default() }
     }
 
     fn running(&self) -> MutexGuard<'_, RunningTargets> {
@@ -238,6 +241,7 @@ impl ScrapeFleet {
         let target = Arc::clone(&command.plan.target);
         let (commands, received) = watch::channel(command);
         let run = ScrapeRun::new(target, Arc::clone(&self.deps.settings), now);
+        let run = run.with_templates(self.templates.clone());
         let task = TargetTask::new(self.org, self.deps.clone(), run, Arc::clone(&status), received);
         let running = Arc::downgrade(&self.running);
         let spawned = self.deps.runtime.spawn(async move {

@@ -52,7 +52,7 @@ pub struct ScrapeRunSettings {
     pub limits: DecodeLimits,
     /// The metadata of all targets.
     pub metadata: ScrapeMetadataPool,
-    /// The bound on the memory of all templates of bodies.
+    /// The bound on the memory of all templates of bodies. Each set of targets has a share of it.
     pub templates: ByteBudget,
 }
 
@@ -102,6 +102,8 @@ pub struct ScrapeRun {
     /// The template of bodies with the series in `known`.
     template: Option<BodyTemplate>,
     template_backoff: TemplateBackoff,
+    /// The bound on the memory of the template and of those of other targets.
+    templates: ByteBudget,
     /// The labels of the target, in the encoding of batches.
     labels: Box<[u8]>,
     metadata_at: Option<Timestamp>,
@@ -125,6 +127,7 @@ impl ScrapeRun {
             inherited: None,
             template: None,
             template_backoff: TemplateBackoff::default(),
+            templates: settings.templates.clone(),
             labels: labels.into(),
             metadata_at: None,
             has_reported: false,
@@ -134,6 +137,12 @@ impl ScrapeRun {
             target,
             settings,
         }
+    }
+
+    /// Bounds the memory of the template by a share of that of all templates.
+    #[must_use]
+    pub fn with_templates(self, templates: ByteBudget) -> ScrapeRun {
+        ScrapeRun { templates, ..self }
     }
 
     /// Continues with a target whose configuration changed, but not its labels. The series so far

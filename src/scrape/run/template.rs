@@ -19,7 +19,8 @@ use crate::model::{ByteBudget, ByteCharge, Sample, Timestamp, WriteBatch, WriteS
 use crate::tsdb::LabelsKey;
 
 /// The most bytes of all templates, inclusive, unless it is configured otherwise: 256 MiB, which
-/// are about nine million series. The bodies of further targets are decoded.
+/// are about nine million series. An organisation has at most as much as stays free. The bodies of
+/// further targets are decoded.
 pub(super) const TEMPLATES_BYTES_MAX: u64 = 256 << 20;
 
 /// The most bodies without a template between two with one, inclusive.

@@ -27,6 +27,8 @@ pub struct ExportOutcome {
     pub bytes: u64,
     /// The number of native histograms that were left out, because the format has none.
     pub left_out: u64,
+    /// Whether the server left out an unknown number of native histograms, perhaps none.
+    pub is_left_out_unknown: bool,
 }
 
 /// Runs an export.
@@ -93,7 +95,8 @@ fn of_folder(
             observe(HistoryProgress { samples: step.samples, done: step.done, all: step.all })
         });
         let step = outcome.map_err(|error| error.to_string())?;
-        Ok(ExportOutcome { samples, bytes: step.bytes, left_out: step.left_out, blocks: 0 })
+        let (bytes, left_out) = (step.bytes, step.left_out);
+        Ok(ExportOutcome { samples, bytes, left_out, ..ExportOutcome::default() })
     })
 }
 
@@ -128,10 +131,15 @@ fn of_server(
         }
     }
     written(&command.out, |out| {
-        let bytes = server.download(suffix, out, &mut |bytes| {
+        let done = server.download(suffix, out, &mut |bytes| {
             observe(HistoryProgress { samples: 0, done: bytes, all: 0 })
         })?;
-        Ok(ExportOutcome { bytes, ..ExportOutcome::default() })
+        Ok(ExportOutcome {
+            bytes: done.bytes,
+            left_out: done.left_out.unwrap_or(0),
+            is_left_out_unknown: done.left_out.is_none(),
+            ..ExportOutcome::default()
+        })
     })
 }
 

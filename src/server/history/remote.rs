@@ -52,6 +52,16 @@ pub(super) struct RemoteCredential<'c> {
     pub(super) ca_file: Option<&'c Path>,
 }
 
+/// A downloaded export.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Downloaded {
+    /// Its length.
+    pub(super) bytes: u64,
+    /// The number of native histograms that the server left out; none if it does not report it, or
+    /// if a proxy removed the trailer.
+    pub(super) left_out: Option<u64>,
+}
+
 /// The reason why a request has no usable answer.
 enum RequestFailure {
     /// The head of the response, and the beginning of its body.
@@ -190,14 +200,15 @@ impl RemoteServer {
         Ok(series)
     }
 
-    /// Writes the body of a response to a file as it arrives. Returns its length.
+    /// Writes the body of an export to a file as it arrives.
     pub(super) fn download(
         &self,
         suffix: String,
         out: &mut dyn Write,
         observe: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<u64, String> {
+    ) -> Result<Downloaded, String> {
         let mut request = self.request(TargetMethod::Get, suffix, u64::MAX);
+        request.headers = vec![("te", "trailers".to_owned()), ("connection", "te".to_owned())];
         request.timeout = DOWNLOAD_TIMEOUT;
         self.runtime.block_on(async {
             let response = self.client.send(request).await.map_err(|error| error.to_string())?;
@@ -212,7 +223,8 @@ impl RemoteServer {
                     return Err("stopped".to_owned());
                 }
             }
-            Ok(bytes)
+            let left_out = body.trailer("x-promlet-left-out-histograms").and_then(|text| text.parse().ok());
+            Ok(Downloaded { bytes, left_out })
         })
     }
 }

@@ -3,7 +3,8 @@
 //! The query lane selects the series and decides the status. Then it makes one piece after the
 //! other while the connection polls for them. So a client that does not read stops the export, and
 //! one that disconnects ends it. An error after the head ends the body early: the chunked transfer
-//! coding then has no last chunk, and so the client notices.
+//! coding then has no last chunk, and so the client notices. The number of native histograms that a
+//! text leaves out is known at its end only, so it is in a trailer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Frame;
 
@@ -51,6 +52,9 @@ const READ_BYTES_MAX: usize = 1 << 20;
 const READ_SAMPLES_BYTES_MAX: usize = 32 << 20;
 /// The content type of streamed chunks as Prometheus states it.
 const CHUNKS_CONTENT_TYPE: &str = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse";
+
+/// The trailer with the number of native histograms that a text leaves out.
+const LEFT_OUT_TRAILER: &str = "x-promlet-left-out-histograms";
 
 /// The routes below `/orgs/{slug}`.
 pub(super) fn routes() -> Routes<ReadDeps> {
@@ -262,9 +266,14 @@ impl StreamOwner {
     }
 
     fn respond(self, running: RunningExport, content_type: &'static str) -> Response {
+        let has_trailer = running.pieces.left_out().is_some();
         let stream = ExportStream { owner: self, state: ExportState::Idle(running) };
         let headers = [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))];
-        (headers, Body::new(stream)).into_response()
+        let mut response = (headers, Body::new(stream)).into_response();
+        if has_trailer {
+            response.headers_mut().insert(header::TRAILER, HeaderValue::from_static(LEFT_OUT_TRAILER));
+        }
+        response
     }
 
     /// Starts to make the next piece.
@@ -309,7 +318,7 @@ struct ExportStream {
 }
 
 impl ExportStream {
-    fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<u8>, StreamError>>> {
+    fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
         loop {
             match std::mem::replace(&mut self.state, ExportState::Ended) {
                 ExportState::Ended => return Poll::Ready(None),
@@ -324,11 +333,11 @@ impl ExportStream {
                     };
                     let (running, piece) = made?;
                     match piece? {
-                        None => return Poll::Ready(None),
+                        None => return Poll::Ready(running.pieces.left_out().map(|n| Ok(trailer(n)))),
                         Some(piece) => {
                             self.state = ExportState::Idle(running);
                             if !piece.is_empty() {
-                                return Poll::Ready(Some(Ok(piece)));
+                                return Poll::Ready(Some(Ok(Frame::data(piece.into()))));
                             }
                         }
                     }
@@ -336,6 +345,12 @@ impl ExportStream {
             }
         }
     }
+}
+
+/// Returns the trailer of a text, which is sent to clients that accept trailers only.
+fn trailer(left_out: u64) -> Frame<Bytes> {
+    let name = HeaderName::from_static(LEFT_OUT_TRAILER);
+    Frame::trailers(HeaderMap::from_iter([(name, HeaderValue::from(left_out))]))
 }
 
 impl hyper::body::Body for ExportStream {
@@ -350,6 +365,6 @@ impl hyper::body::Body for ExportStream {
         if let Poll::Ready(Some(Err(error))) = &next {
             tracing::warn!("an export ended early: {error}");
         }
-        next.map_ok(|bytes| Frame::data(bytes.into()))
+        next
     }
 }

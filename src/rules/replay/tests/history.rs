@@ -144,3 +144,27 @@ fn an_evaluation_that_would_fail_ends_a_backfill_with_its_time() {
     let limited = "label_replace({__name__=~\"x|w\"} == 1, \"of\", \"$1\", \"__name__\", \"(.*)\")";
     assert_eq!(run(limited, 1), failed("exceeded limit of 1 with 2 series"));
 }
+
+#[test]
+fn a_preview_accepts_labels_that_come_from_other_series_at_other_steps() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    for seconds in (0..100).step_by(10) {
+        let is_late = seconds >= 50;
+        put_both(&tsdb, "x", "a", seconds, if is_late { 0.0 } else { 1.0 });
+        for name in ["w", "v"] {
+            put_both(&tsdb, name, "a", seconds, if is_late { 1.0 } else { 0.0 });
+        }
+    }
+    let preview = |expr: &str| {
+        let rule = rule(&format!("{{record: y, expr: '{expr}'}}"));
+        preview_rule(&rule, &RulePreviewGroup::default(), steps(0, 90), context(&tsdb, &settings, ORG))
+    };
+    let shown = preview("{__name__=~\"x|w\"} == 1").expect("no step has the labels twice");
+    assert_eq!(shown.series.len(), 1);
+    let samples: Vec<_> = shown.series[0].samples.iter().map(|sample| (sample.at, sample.value)).collect();
+    assert_eq!(samples, (0..100).step_by(10).map(|seconds| (at(seconds), 1.0)).collect::<Vec<_>>());
+    // From 50 s on, two have a sample.
+    let same = "vector contains metrics with the same labelset after applying rule labels";
+    let twice = preview("{__name__=~\"x|w|v\"} == 1").expect_err("it fails");
+    assert_eq!(twice, ReplayError::Evaluation { at: at(50), message: same.to_owned() });
+}

@@ -153,6 +153,10 @@ impl Stage {
     }
 
     fn with(sink: MemorySink, bodies: &ByteBudget) -> Stage {
+        Stage::with_settings(sink, bodies, Arc::default())
+    }
+
+    fn with_settings(sink: MemorySink, bodies: &ByteBudget, settings: Arc<ScrapeRunSettings>) -> Stage {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let sink = Arc::new(sink);
@@ -162,7 +166,7 @@ impl Stage {
             egress: Egress::new(rules, &[]),
             runtime: runtime.handle().clone(),
             clock: Clock::System,
-            settings: Arc::default(),
+            settings,
             bodies: bodies.clone(),
         };
         Stage { fleet: ScrapeFleet::new(OrgId(1), deps), _runtime: runtime, sink }
@@ -460,6 +464,28 @@ fn large_bodies_of_one_organisation_leave_room_for_those_of_others() {
     first.fleet.stop();
     other.fleet.stop();
     first.wait_for("the return of all memory", || bodies.bytes() == 0);
+}
+
+#[test]
+fn templates_of_one_organisation_leave_room_for_those_of_others() {
+    let five = FakeExporter::text("a 1\nb 1\nc 1\nd 1\ne 1\n");
+    let one = FakeExporter::text("a 1\n");
+    // Of ten series with 28 bytes each.
+    let settings = ScrapeRunSettings { templates: ByteBudget::new(280), ..ScrapeRunSettings::default() };
+    let (bodies, settings) = (ByteBudget::new(1_000_000), Arc::new(settings));
+    let stage = || Stage::with_settings(MemorySink::default(), &bodies, Arc::clone(&settings));
+    let (first, other) = (stage(), stage());
+    first.fleet.apply([1, 2].map(|hash| plan(five.address, hash, 100)).to_vec());
+    first.wait_for("templates", || {
+        [1, 2].iter().all(|hash| first.status(*hash).scrapes >= 5)
+            && first.sink.keyed.load(Ordering::SeqCst) > 2
+    });
+    assert_eq!(settings.templates.bytes(), 140, "one of the two targets has a template");
+    other.fleet.apply(vec![plan(one.address, 3, 100)]);
+    other.wait_for("keyed batches", || other.sink.keyed.load(Ordering::SeqCst) > 2);
+    first.fleet.stop();
+    other.fleet.stop();
+    first.wait_for("the return of all memory", || settings.templates.bytes() == 0);
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl ScrapeRun {
             return;
         }
         let scrape = DecodedScrape { body, sent, known: self.known.all() };
-        self.template = BodyTemplate::of(scrape, &self.settings.templates, |text| self.known.hash(text));
+        self.template = BodyTemplate::of(scrape, &self.templates, |text| self.known.hash(text));
     }
 }
 

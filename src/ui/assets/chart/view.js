@@ -4,7 +4,7 @@ import { ApiError } from './api_error.js';
 import { textOf } from './attributes.js';
 import { bounds, columns } from './columns.js';
 import { describeStep, legend, pressLegend, summaryTable, tooltip } from './legend.js';
-import { layout, paint, paintCursor } from './paint.js';
+import { CursorCanvas, layout, paint } from './paint.js';
 import { moveHair, penOf } from './pen.js';
 import { Pointer } from './pointer.js';
 import { formatMoment } from './scale.js';
@@ -35,6 +35,7 @@ export class ChartView {
   #host;
   #nodes;
   #pointer;
+  #cursor;
   #tip;
   #heading = '';
   /** @type {string[]} */
@@ -50,8 +51,6 @@ export class ChartView {
   #visibility = new Visibility();
   /** Width and height of the plot, as observed: reading them would lay out the page. */
   #size = [0, 0];
-  /** Whether the canvas of the cursor is empty. */
-  #clean = true;
   #observer = new ResizeObserver(([entry]) => {
     this.#size = [entry.contentRect.width, entry.contentRect.height];
     this.#draw();
@@ -67,6 +66,7 @@ export class ChartView {
     this.#host = host;
     this.#nodes = shadowTree(element, () => host.zoom(null));
     this.#tip = new Tip(this.#nodes.tip);
+    this.#cursor = new CursorCanvas(this.#nodes.over);
     this.#pointer = new Pointer(this.#nodes.cursor, {
       data: () => this.data,
       place: () => this.#place,
@@ -246,18 +246,15 @@ export class ChartView {
   }
 
   #drawCursor() {
-    const { over, hair } = this.#nodes;
     const [place, { data }, inks] = [this.#place, this, this.#colours];
-    const pen = penOf(over, this.#size[0], this.#size[1]);
-    if (!place || !data || !pen || !inks) {
-      pen?.clearRect(0, 0, this.#size[0], this.#size[1]);
+    if (!place || !data || !inks) {
+      this.#cursor.draw(this.#size, null, null);
       this.#tip.hide();
       return;
     }
     const { step: cursor, height, band } = this.#pointer;
-    const what = { data, shown: this.#shown, colours: inks, cursor, band, clean: this.#clean };
-    this.#clean = !paintCursor(pen, place, what);
-    moveHair(hair, cursor === null ? null : place.x(data.times[cursor]));
+    this.#cursor.draw(this.#size, place, { data, shown: this.#shown, colours: inks, cursor, band });
+    moveHair(this.#nodes.hair, cursor === null ? null : place.x(data.times[cursor]));
     if (cursor === null || band) {
       this.#tip.hide();
       return;

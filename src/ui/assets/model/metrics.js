@@ -83,6 +83,13 @@ export function hasWords(text, words) {
 }
 
 /**
+ * Whether a listing has metrics of a promlet. A server that stores its own metrics does not count
+ * their samples in those of the day.
+ * @param {Metric[]} metrics
+ */
+export const hasOwnMetrics = (metrics) => metrics.some(({ name }) => name.startsWith('promlet_'));
+
+/**
  * A count with its noun: "1 metric", "1,200 metrics".
  * @param {number} count
  * @param {string} one

@@ -109,8 +109,19 @@ export function sources({ base, key }) {
       snippets: [
         {
           title: 'OpenTelemetry Collector',
-          note: 'Add the exporter to config.yaml, and its name to your pipeline of metrics.',
-          text: `exporters:
+          note: 'A whole config.yaml. If yours has a pipeline of metrics, add the exporter and its name to it.',
+          text: `receivers:
+  otlp:
+    protocols:
+      grpc:
+        endpoint: localhost:4317
+      http:
+        endpoint: localhost:4318
+
+processors:
+  batch: {}
+
+exporters:
   otlphttp/promlet:
     endpoint: ${base}/otlp
     headers:
@@ -120,6 +131,7 @@ service:
   pipelines:
     metrics:
       receivers: [otlp]
+      processors: [batch]
       exporters: [otlphttp/promlet]
 `,
         },

@@ -6,7 +6,7 @@ import { isSignedOut, orgPath, pageUrl, readOrg, send } from '../client/server.j
 import { icon } from '../components/icons.js';
 import { errorText } from '../model/error_text.js';
 import { ageText, sizeText } from '../model/limit_units.js';
-import { counted } from '../model/metrics.js';
+import { counted, hasOwnMetrics } from '../model/metrics.js';
 import { recent, seenDashboards } from '../model/recent.js';
 import { permits } from '../model/routes.js';
 import { recall } from '../model/storage.js';
@@ -20,6 +20,7 @@ const METRICS_MAX = 1000;
 const SHOWN_MAX = 8;
 /** A newest sample that is older counts as late, in seconds. */
 const LATE_S = 300;
+const OWN_HINT = 'Samples today do not include those of metrics that this server stores of itself.';
 
 /**
  * @typedef {import('../client/dashboards.js').Entry} Entry
@@ -38,6 +39,8 @@ export function homePage({ org, role, signedOut, membership }) {
   let newest = null;
   /** @type {Usage|null} */
   let usage = null;
+  /** Whether the metrics of the server itself may be among the stored ones. */
+  let hasOwn = false;
   const page = (/** @type {string} */ path, /** @type {Object<string, string>} */ more = {}) =>
     pageUrl(path, { org, ...more });
 
@@ -112,6 +115,7 @@ export function homePage({ org, role, signedOut, membership }) {
         tile('Samples today', today.toLocaleString('en')),
         tile('On disk', sizeText(bytes)),
       ),
+      ...(hasOwn ? [h('p', { class: 'hint', text: OWN_HINT })] : []),
     );
   }
 
@@ -124,6 +128,7 @@ export function homePage({ org, role, signedOut, membership }) {
         ]);
         if (stopped) return;
         usage = used;
+        hasOwn = hasOwnMetrics(metrics.data);
         newest = metrics.data.reduce(
           (/** @type {number|null} */ last, /** @type {import('../client/types.js').Metric} */ { last_seen: seen }) =>
             typeof seen === 'number' && seen > (last ?? 0) ? seen : last,

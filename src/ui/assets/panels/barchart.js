@@ -72,6 +72,7 @@ export function draw(box, view) {
         ticks,
         series,
         stacked: options.stacking === 'normal' || options.stacking === 'percent',
+        percent: options.stacking === 'percent',
         theme,
         unit: first.config.unit,
         decimals: first.config.decimals,

@@ -8,19 +8,39 @@ import { INKS } from './paint.js';
  * @typedef {{name: string, color: string, values: number[], texts: string[]}} BarSeries one value a category
  */
 
+/** A sum of parts this near to one is one. */
+const WHOLE_ERROR = 1e-9;
+
 /**
- * @param {{width: number, height: number, categories: string[], series: BarSeries[], stacked: boolean,
+ * The series with each value as its part of the category: of the sum of the absolute values there.
+ * @param {BarSeries[]} series
+ * @param {number} count of categories
+ * @returns {BarSeries[]}
+ */
+function partsOf(series, count) {
+  const size = (/** @type {number} */ value) => (Number.isFinite(value) ? Math.abs(value) : 0);
+  const totals = Array.from({ length: count }, (_, at) =>
+    series.reduce((sum, { values }) => sum + size(values[at]), 0));
+  return series.map((one) => ({
+    ...one,
+    values: one.values.map((value, at) => (totals[at] === 0 && Number.isFinite(value) ? 0 : value / totals[at])),
+  }));
+}
+
+/**
+ * @param {{width: number, height: number, categories: string[], series: BarSeries[], stacked: boolean, percent?: boolean,
  *   theme: 'light' | 'dark', unit?: string, decimals?: number, min?: number, max?: number, gap?: number,
  *   opacity?: number, label: string, ticks?: string[]}} options sizes in CSS pixels; `gap`: the part of a category
- *   without bars; `ticks`: texts of the axis in place of the categories, left out where they would overlap
+ *   without bars; `percent`: stacked bars are parts of 100 %, and unit and limits are those of percent; `ticks`: texts of the axis in place of the categories, left out where they would overlap
  * @returns {SVGElement}
  */
 export function barChart({
   width,
   height,
   categories,
-  series,
+  series: given,
   stacked,
+  percent = false,
   theme,
   unit,
   decimals,
@@ -32,6 +52,7 @@ export function barChart({
   ticks,
 }) {
   const inks = INKS[theme];
+  const series = percent ? partsOf(given, categories.length) : given;
   let [low, high] = [0, 0];
   categories.forEach((_, at) => {
     let [up, down] = [0, 0];
@@ -42,7 +63,11 @@ export function barChart({
     }
     [low, high] = [Math.min(low, down), Math.max(high, up)];
   });
-  const scale = valueScale(low, high, Math.max(2, Math.round(height / 44)), { unit, decimals, min, max, zero: true });
+  // Parts add up to one, whatever rounding left of it.
+  const whole = (/** @type {number} */ end) => (Math.abs(Math.abs(end) - 1) < WHOLE_ERROR ? Math.sign(end) : end);
+  if (percent) [low, high] = [whole(low), whole(high)];
+  const limits = percent ? { unit: 'percentunit', softMin: 0, softMax: 1 } : { unit, decimals, min, max };
+  const scale = valueScale(low, high, Math.max(2, Math.round(height / 44)), { ...limits, zero: true });
   const left = Math.min(width * 0.35, Math.max(...scale.texts.map((text) => text.length * 6.2), 10) + 10);
   const [right, top] = [width - 6, 8];
   const wide = (right - left) / Math.max(1, categories.length);

@@ -93,7 +93,7 @@ export const SERIES = {
           },
           {
             path: 'options.stacking', label: 'Stacking', control: 'select', default: 'none',
-            choices: [['none', 'Off'], ['normal', 'Values']],
+            choices: [['none', 'Off'], ['normal', 'Values'], ['percent', 'Shares of 100 %']],
           },
           {
             path: 'options.groupWidth', label: 'Width of groups', control: 'number', min: 0.1, max: 1, step: 0.05,
