@@ -302,7 +302,8 @@ impl Sender {
             }
             read += 1;
         }
-        // Nothing more is read until a change of the number of shards, so nothing would join a batch.
+        // No record is read until the number of shards has changed, so no sample would join a
+        // batch meanwhile.
         let reshards = self.wanted_shards != self.queue.shards.len();
         let wait = if reshards { Duration::ZERO } else { self.queue.options.wait };
         for shard in &mut self.queue.shards {
