@@ -20,7 +20,7 @@ const METRICS_MAX = 1000;
 const SHOWN_MAX = 8;
 /** A newest sample that is older counts as late, in seconds. */
 const LATE_S = 300;
-const OWN_HINT = 'Samples today do not include those of metrics that this server stores of itself.';
+const OWN_HINT = 'Samples today do not include the metrics of this server itself.';
 
 /**
  * @typedef {import('../client/dashboards.js').Entry} Entry
@@ -204,7 +204,7 @@ export function homePage({ org, role, signedOut, membership }) {
         'Recently viewed',
         'clock',
         seen.map(link),
-        all.length === 0 ? 'There are no dashboards yet. ' : `None yet. There are ${counted(all.length, 'dashboard')}.`,
+        all.length === 0 ? 'There are no dashboards yet. ' : `None of ${counted(all.length, 'dashboard')} yet.`,
         all.length === 0
           && permits(role, 'editor')
           && h('a', { href: page('/dashboards'), text: 'Add a built-in one' }),
