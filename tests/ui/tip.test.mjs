@@ -39,5 +39,5 @@ test('every window has the row of the pointer', () => {
 });
 
 test('the rows of a tooltip fit into the height of a plot', () => {
-  assert.deepEqual([0, 60, 200, 320, 2_000].map(fittingRows), [4, 4, 8, 14, 24]);
+  assert.deepEqual([0, 60, 200, 320, 2_000].map(fittingRows), [4, 4, 7, 12, 24]);
 });

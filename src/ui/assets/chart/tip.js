@@ -2,8 +2,8 @@
 
 import { h } from './dom.js';
 
-/** Height of a row in pixels. */
-const ROW_HEIGHT = 19;
+/** Height of a row in pixels, with a share of the frame. */
+const ROW_HEIGHT = 22;
 /** The fewest rows that a tooltip has room for, even in a low plot, and the most. */
 const [ROWS_LEAST, ROWS_MAX] = [4, 24];
 
