@@ -61,14 +61,15 @@ pub(super) fn export(settings: &Settings, command: &ExportCommand) -> anyhow::Re
         parts.push(size(done.bytes));
     }
     remark_line(format_args!("exported {} to {}", parts.join(", "), command.out.display()));
-    if done.left_out > 0 {
-        remark_line(format_args!(
+    match done.left_out {
+        Some(0) => {}
+        Some(left_out) => remark_line(format_args!(
             "  {} native histograms were left out, which only blocks can have",
-            number(done.left_out)
-        ));
-    }
-    if done.is_left_out_unknown {
-        remark_line("  native histograms, if there are any, were left out, which only blocks can have");
+            number(left_out)
+        )),
+        None => {
+            remark_line("  native histograms, if there are any, were left out, which only blocks can have");
+        }
     }
     Ok(())
 }

@@ -281,8 +281,7 @@ impl Sender {
     pub fn fill(&mut self, now: Duration) -> Result<(), TailError> {
         self.reshard(now);
         let mut read = 0;
-        while read < RECORDS_AT_ONCE && self.wanted_shards == self.queue.shards.len() && !self.queue.is_full()
-        {
+        while read < RECORDS_AT_ONCE && !self.changes_shards() && !self.queue.is_full() {
             match self.tail.next(Duration::ZERO) {
                 Ok(Some(record)) => {
                     self.read_bytes += record.body.len() as u64;
@@ -302,10 +301,7 @@ impl Sender {
             }
             read += 1;
         }
-        // No record is read until the number of shards has changed, so no sample would join a
-        // batch meanwhile.
-        let reshards = self.wanted_shards != self.queue.shards.len();
-        let wait = if reshards { Duration::ZERO } else { self.queue.options.wait };
+        let wait = if self.changes_shards() { Duration::ZERO } else { self.queue.options.wait };
         for shard in &mut self.queue.shards {
             if shard.since.is_some_and(|since| now >= since.saturating_add(wait)) {
                 shard.close();
@@ -324,6 +320,12 @@ impl Sender {
         self.queue.shards.iter_mut().for_each(Shard::close);
     }
 
+    /// Returns whether the number of shards is about to change. Until then no record is read, so no
+    /// sample would join a partial batch.
+    fn changes_shards(&self) -> bool {
+        self.wanted_shards != self.queue.shards.len()
+    }
+
     /// Changes the number of shards once nothing is queued, so that no two requests of a series are
     /// in flight.
     fn reshard(&mut self, now: Duration) {
@@ -334,7 +336,7 @@ impl Sender {
         } else if now >= self.idle_since.get_or_insert(now).saturating_add(IDLE) {
             self.wanted_shards = 1;
         }
-        if is_empty && self.wanted_shards != self.queue.shards.len() {
+        if is_empty && self.changes_shards() {
             self.queue.shards.resize_with(self.wanted_shards, Shard::default);
         }
     }
@@ -509,8 +511,7 @@ impl Sender {
 
     /// Returns whether a record could be read now.
     pub fn can_read(&self) -> bool {
-        let changes = self.wanted_shards != self.queue.shards.len();
-        !changes && !self.queue.is_full() && self.tail.ready_records() > 0
+        !self.changes_shards() && !self.queue.is_full() && self.tail.ready_records() > 0
     }
 
     /// Returns the first log record that is still needed.

@@ -12,5 +12,6 @@ pub use blocks::{
 };
 pub use frames::{FramePieces, FrameQuery, samples_of_query};
 pub use text::{
-    ExportFormat, ExportPieces, ExportWriter, TextExport, TextPieces, TextStep, export_text, metadata_of,
+    ExportFormat, ExportPieces, ExportWriter, LEFT_OUT_TRAILER, TextExport, TextPieces, TextStep,
+    export_text, metadata_of,
 };

@@ -434,6 +434,9 @@ impl<S: ExportSource> TextPieces<S> {
     }
 }
 
+/// The trailer of a response with the number of native histograms that a text leaves out.
+pub const LEFT_OUT_TRAILER: &str = "x-promlet-left-out-histograms";
+
 /// A text or a stream of bytes that is made piece by piece.
 pub trait ExportPieces {
     /// Returns the next piece, which may be empty; none after the last one.

@@ -17,7 +17,7 @@ use crate::history::export::{
 use crate::model::{Access, TimeRange, Timestamp, percent_encoded};
 
 /// The result of an export.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportOutcome {
     /// The number of samples; 0 if the server wrote them.
     pub samples: u64,
@@ -25,10 +25,16 @@ pub struct ExportOutcome {
     pub blocks: u64,
     /// The number of bytes of text.
     pub bytes: u64,
-    /// The number of native histograms that were left out, because the format has none.
-    pub left_out: u64,
-    /// Whether the server left out an unknown number of native histograms, perhaps none.
-    pub is_left_out_unknown: bool,
+    /// The number of native histograms that were left out, because the format has none; none if the
+    /// server does not report it.
+    pub left_out: Option<u64>,
+}
+
+impl Default for ExportOutcome {
+    /// The result of an export without samples.
+    fn default() -> ExportOutcome {
+        ExportOutcome { samples: 0, blocks: 0, bytes: 0, left_out: Some(0) }
+    }
 }
 
 /// Runs an export.
@@ -95,7 +101,7 @@ fn of_folder(
             observe(HistoryProgress { samples: step.samples, done: step.done, all: step.all })
         });
         let step = outcome.map_err(|error| error.to_string())?;
-        let (bytes, left_out) = (step.bytes, step.left_out);
+        let (bytes, left_out) = (step.bytes, Some(step.left_out));
         Ok(ExportOutcome { samples, bytes, left_out, ..ExportOutcome::default() })
     })
 }
@@ -134,12 +140,7 @@ fn of_server(
         let done = server.download(suffix, out, &mut |bytes| {
             observe(HistoryProgress { samples: 0, done: bytes, all: 0 })
         })?;
-        Ok(ExportOutcome {
-            bytes: done.bytes,
-            left_out: done.left_out.unwrap_or(0),
-            is_left_out_unknown: done.left_out.is_none(),
-            ..ExportOutcome::default()
-        })
+        Ok(ExportOutcome { bytes: done.bytes, left_out: done.left_out, ..ExportOutcome::default() })
     })
 }
 

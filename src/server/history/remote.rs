@@ -12,7 +12,7 @@ use crate::history::block::compare_labels;
 use crate::history::copy::{
     CopyBatch, CopyLookup, CopySeries, CopySink, FetchFailure, FetchWindow, SampleCopyError, WrittenCounts,
 };
-use crate::history::export::{ExportSource, metadata_of};
+use crate::history::export::{ExportSource, LEFT_OUT_TRAILER, metadata_of};
 use crate::ingest::remote_read::{self, CHUNKS_TYPE, ReadDecoder, ReadError, ReadLimits, ReadQuery};
 use crate::ingest::{DecodeLimits, json_lines};
 use crate::model::{
@@ -223,7 +223,7 @@ impl RemoteServer {
                     return Err("stopped".to_owned());
                 }
             }
-            let left_out = body.trailer("x-promlet-left-out-histograms").and_then(|text| text.parse().ok());
+            let left_out = body.trailer(LEFT_OUT_TRAILER).and_then(|text| text.parse().ok());
             Ok(Downloaded { bytes, left_out })
         })
     }

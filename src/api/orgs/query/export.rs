@@ -31,8 +31,8 @@ use crate::api::routes::{Auth, Routes};
 use crate::clock::{Clock, Stopwatch};
 use crate::history::copy::SampleCopyError;
 use crate::history::export::{
-    ExportFormat, ExportPieces, FramePieces, FrameQuery, StoreExport, TextExport, TextPieces,
-    samples_of_query, used_range,
+    ExportFormat, ExportPieces, FramePieces, FrameQuery, LEFT_OUT_TRAILER, StoreExport, TextExport,
+    TextPieces, samples_of_query, used_range,
 };
 use crate::identity::Endpoint;
 use crate::ingest::remote_read::{
@@ -52,9 +52,6 @@ const READ_BYTES_MAX: usize = 1 << 20;
 const READ_SAMPLES_BYTES_MAX: usize = 32 << 20;
 /// The content type of streamed chunks as Prometheus states it.
 const CHUNKS_CONTENT_TYPE: &str = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse";
-
-/// The trailer with the number of native histograms that a text leaves out.
-const LEFT_OUT_TRAILER: &str = "x-promlet-left-out-histograms";
 
 /// The routes below `/orgs/{slug}`.
 pub(super) fn routes() -> Routes<ReadDeps> {

@@ -89,11 +89,11 @@ export function valuedAt(series, index) {
  * @param {string} unit
  * @param {number|null} height the value at the pointer's height; null when the keyboard moves the
  *   cursor
- * @param {import('./tip.js').TipWindow} window
+ * @param {import('./tip.js').TipWindow} part of the series that the tooltip shows
  * @param {number} most rows
  * @returns {{rows: import('./tip.js').TipRow[], more: string}} `more`: a line below the rows, or ''
  */
-export function tooltip(shown, index, unit, height, window, most) {
+export function tooltip(shown, index, unit, height, part, most) {
   const all = valuedAt(shown, index);
   let near = -1;
   let least = Infinity;
@@ -104,11 +104,11 @@ export function tooltip(shown, index, unit, height, window, most) {
       if (distance < least) [near, least] = [at, distance];
     }
   }
-  const part = window.of(all, near, most);
-  const rows = part.rows.map((one, at) => ({
+  const { first, rows: seen } = part.of(all, near, most);
+  const rows = seen.map((one, at) => ({
     name: one.name,
     value: formatValue(one.values[index], unit),
-    near: part.first + at === near,
+    near: first + at === near,
     mark: looks(one),
     paint: markAs(one),
   }));
