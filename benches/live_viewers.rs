@@ -13,6 +13,8 @@
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 #![expect(clippy::cast_possible_truncation, reason = "places within a list")]
 
+#[path = "common/arguments.rs"]
+mod arguments;
 #[path = "common/cpu_time.rs"]
 mod cpu_time;
 #[path = "../tests/binary/harness.rs"]
@@ -26,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arguments::arguments;
 use harness::{ORG, Server, Start, bootstrap};
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
@@ -40,11 +43,6 @@ const LATE_MS_MAX: i64 = 250;
 const SERVER_BYTES_MAX: u64 = 1 << 30;
 /// The series of each query, unless there are more scopes.
 const HOSTS: usize = 3;
-
-fn number(place: usize, default: usize) -> usize {
-    let given = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).nth(place);
-    given.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{text:?} is no number")))
-}
 
 fn series(hosts: usize, queries: usize) -> Vec<(Labels, Vec<Sample>)> {
     let at = Clock::System.now();
@@ -167,6 +165,8 @@ fn write_samples(server: &Server, secret: &str, plan: Plan, done: &AtomicBool) {
 }
 
 fn main() -> ExitCode {
+    let args = arguments();
+    let number = |place, default: usize| arguments::number(&args, place, default);
     let plan = Plan {
         viewers: number(0, 10_000),
         scopes: number(1, 1),

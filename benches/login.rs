@@ -7,8 +7,12 @@
 //! approximation). That both do the same work is asserted by
 //! `unknown_wrong_and_disabled_logins_get_the_same_error_after_the_same_work`.
 
+#[path = "common/median.rs"]
+mod median;
+
 use std::sync::Arc;
 
+use median::median;
 use promlet::clock::Stopwatch;
 use promlet::entropy::Entropy;
 use promlet::identity::{
@@ -46,12 +50,6 @@ fn fail(identity: &Identity, email: &str, client: &Client, now: Timestamp, rng: 
     let ms = watch.elapsed_ms();
     assert!(matches!(failed, Err(LoginError::InvalidCredentials)), "{failed:?}");
     ms
-}
-
-fn median(times: &[f64]) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// Returns the two-sided probability that one distribution gives two samples that differ as much.

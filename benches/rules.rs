@@ -11,6 +11,8 @@
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 
+#[path = "common/arguments.rs"]
+mod arguments;
 #[path = "common/cpu_time.rs"]
 mod cpu_time;
 #[path = "../tests/binary/harness.rs"]
@@ -33,6 +35,7 @@ use std::time::Duration;
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
 
+use arguments::{arguments, number};
 use harness::{Answer, ORG, Server, Start, bootstrap, percent, process_stats, remote_write, request};
 use packages::latest_debian;
 use sender::{Destination, send};
@@ -126,9 +129,8 @@ fn promlet(dir: &Path, rules: usize, bodies: &[Vec<u8>], seconds: u64) -> f64 {
     let args = ["serve", "--rules", &file, "--rate-cabinet-rps", "10000"];
     let server = Server::start(&Start { args: &args, dir: &dir.join("promlet"), env: &bootstrap() });
     let cookie = server.sign_in();
-    let bearer = format!("Bearer {}", server.api_key(&cookie).1);
-    let to = Destination { url: format!("{}/api/v1/orgs/{ORG}/write", server.url), authorization: bearer };
-    send(&to, bodies, 1);
+    let (_, secret) = server.api_key(&cookie);
+    send(&Destination::promlet(&server, &secret), bodies, 1);
     let measured = Measured {
         name: "promlet",
         pids: &[server.pid()],
@@ -155,14 +157,14 @@ fn prometheus(dir: &Path, rules: usize, bodies: &[Vec<u8>], seconds: u64) -> f64
         dir.join("rules.yml").display()
     );
     let (peer, url) = prometheus_server_with(&dir.join("prometheus"), &config, &[]);
-    send(&Destination { url: format!("{url}/api/v1/write"), authorization: String::new() }, bodies, 1);
+    send(&Destination::peer(&url), bodies, 1);
     let api = format!("{url}/api/v1");
     Measured { name: "Prometheus", pids: &[peer.id()], api, headers: &[] }.measure(rules, seconds)
 }
 
 fn vmalert(dir: &Path, rules: usize, bodies: &[Vec<u8>], seconds: u64) -> f64 {
     let (store, url) = victoria_metrics(&dir.join("victoria-metrics"));
-    send(&Destination { url: format!("{url}/api/v1/write"), authorization: String::new() }, bodies, 1);
+    send(&Destination::peer(&url), bodies, 1);
     let port = free_port();
     let programs = latest_debian("victoria", &["victoria-metrics"]);
     let mut command = Command::new(programs.join("usr/bin/vmalert"));
@@ -179,13 +181,9 @@ fn vmalert(dir: &Path, rules: usize, bodies: &[Vec<u8>], seconds: u64) -> f64 {
 }
 
 fn main() {
-    // `cargo test` and `cargo bench` pass `--bench` and the like.
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let number = |place: usize, default: usize| {
-        args.get(place)
-            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{text:?} is no number")))
-    };
-    let (rules, series, seconds) = (number(0, 10_000), number(1, 100_000), number(2, 60) as u64);
+    let args = arguments();
+    let (rules, series) = (number(&args, 0, 10_000), number(&args, 1, 100_000));
+    let seconds = number(&args, 2, 60_u64);
     println!("{rules} rules, {series} series, every {INTERVAL_S} s");
     let dir = tempfile::tempdir().expect("a folder");
     let ours = promlet(dir.path(), rules, &bodies(rules, series), seconds);

@@ -12,6 +12,8 @@
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 
+#[path = "common/arguments.rs"]
+mod arguments;
 #[path = "common/cpu_time.rs"]
 mod cpu_time;
 
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arguments::{arguments, number};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -210,15 +213,12 @@ fn peak_mib(pid: u32) -> u64 {
 
 fn main() {
     // `cargo test` and `cargo bench` without arguments run all benches.
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let args = arguments();
     let Some(prometheus) = args.first() else {
         println!("scrape: pass the path of a Prometheus");
         return;
     };
-    let number = |place: usize, default: u32| {
-        args.get(place)
-            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{text:?} is no number")))
-    };
+    let number = |place, default: u32| number(&args, place, default);
     let (hosts, seconds, interval) = (number(1, 1_000), number(2, 30), number(3, 10));
     let is_doubled = args.iter().any(|arg| arg == "doubled");
     let texts: Vec<String> = (0..BODIES).map(|n| text(n, is_doubled)).collect();

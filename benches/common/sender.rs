@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use promlet::clock::Stopwatch;
 
+use crate::harness::{ORG, Server};
+
 /// The longest time of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
 
@@ -14,6 +16,21 @@ pub(crate) struct Destination {
     pub(crate) url: String,
     /// The credential; empty without one.
     pub(crate) authorization: String,
+}
+
+impl Destination {
+    /// Returns the endpoint of the bootstrap organisation, with the secret of an API key.
+    pub(crate) fn promlet(server: &Server, secret: &str) -> Destination {
+        Destination {
+            url: format!("{}/api/v1/orgs/{ORG}/write", server.url),
+            authorization: format!("Bearer {secret}"),
+        }
+    }
+
+    /// Returns the endpoint of another program, which needs no credential.
+    pub(crate) fn peer(url: &str) -> Destination {
+        Destination { url: format!("{url}/api/v1/write"), authorization: String::new() }
+    }
 }
 
 fn agent() -> ureq::Agent {

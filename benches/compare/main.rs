@@ -19,6 +19,8 @@ mod data;
 #[path = "../../tests/binary/harness.rs"]
 #[expect(dead_code, reason = "the tests of the binary use the rest")]
 mod harness;
+#[path = "../common/median.rs"]
+mod median;
 #[path = "../../tests/peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
@@ -35,9 +37,10 @@ use promlet::clock::{Clock, Stopwatch};
 use promlet::model::{Labels, Sample, Timestamp};
 
 use data::{Data, ROUNDS};
+use median::median;
 use queries::{QUERIES, Query, single};
 use servers::{Kind, Target, WAIT_MAX};
-use table::{Row, median};
+use table::Row;
 
 /// The number of turns that each server has with a query, and the end of a turn: whichever is
 /// reached first.
@@ -127,7 +130,7 @@ fn measure(targets: &[Target; 3], query: &Query, end: Timestamp) -> Row {
         });
     }
     let cpu_ms = [0, 1, 2].map(|i| cpu_s[i] * 1e3 / wall_ms[i].len() as f64);
-    Row { name: query.name.to_owned(), figures: wall_ms.map(median), cpu: Some(cpu_ms) }
+    Row { name: query.name.to_owned(), figures: wall_ms.map(|ms| median(&ms)), cpu: Some(cpu_ms) }
 }
 
 /// Stops and starts each server. Adds the time until each is ready, and the bytes on disk.
@@ -141,7 +144,7 @@ fn restart(targets: &mut [Target; 3], samples: f64, rows: &mut Vec<Row>) {
         });
     }
     rows.push(Row::new("bytes on disk per sample, after a clean stop", bytes.map(|b| b / samples)));
-    rows.push(Row::new("ready after a clean stop, ms", ready_ms.map(median)));
+    rows.push(Row::new("ready after a clean stop, ms", ready_ms.map(|ms| median(&ms))));
 }
 
 /// Kills a server while samples are written. Returns the time until it is ready again in

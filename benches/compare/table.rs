@@ -44,8 +44,3 @@ fn number(value: f64) -> String {
         value => format!("{value:.2}"),
     }
 }
-
-pub(crate) fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_unstable_by(f64::total_cmp);
-    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
-}

@@ -6,11 +6,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::{ORG, Server, Start, bootstrap, process_stats};
+use crate::median::median;
 use crate::packages::latest_debian;
 use crate::receiver::Receiver;
 use crate::sender::{Destination, send};
 use crate::servers::{free_port, started};
-use crate::{Bodies, TURNS, cpu_time, median};
+use crate::{Bodies, TURNS, cpu_time};
 
 /// The time after the last request in which work in the background counts, too.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -47,12 +48,8 @@ fn promlet(bodies: &Bodies, receiver: Option<&Receiver>, cost: &mut Cost) {
         let answer = server.post_json(&path, &[("Cookie", &*cookie)], &body);
         assert_eq!(answer.status, 201, "{}", answer.body);
     }
-    let to = Destination {
-        url: format!("{}/api/v1/orgs/{ORG}/write", server.url),
-        authorization: format!("Bearer {secret}"),
-    };
     let before = cpu_s(server.pid());
-    send(&to, &bodies.all, 1);
+    send(&Destination::promlet(&server, &secret), &bodies.all, 1);
     if let Some(receiver) = receiver {
         receiver.wait_quiet();
         let state = server.get(&format!("/api/v1/orgs/{ORG}/forward/1"), &[("Cookie", &*cookie)]);
@@ -76,9 +73,8 @@ fn vmagent(bodies: &Bodies, receiver: &Receiver, cost: &mut Cost) {
         // The same compression as promlet's, and no probe of the receiver.
         .arg("-remoteWrite.forcePromProto");
     let (peer, url) = started(&mut command, port);
-    let to = Destination { url: format!("{url}/api/v1/write"), authorization: String::new() };
     let before = cpu_s(peer.id());
-    send(&to, &bodies.all, 1);
+    send(&Destination::peer(&url), &bodies.all, 1);
     receiver.wait_quiet();
     cost.add(peer.id(), before);
 }

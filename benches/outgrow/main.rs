@@ -16,6 +16,8 @@
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 
+#[path = "../common/arguments.rs"]
+mod arguments;
 #[path = "../common/cpu_time.rs"]
 mod cpu_time;
 #[path = "../compare/data.rs"]
@@ -25,6 +27,8 @@ mod forward;
 #[path = "../../tests/binary/harness.rs"]
 #[expect(dead_code, reason = "the tests of the binary use the rest")]
 mod harness;
+#[path = "../common/median.rs"]
+mod median;
 #[path = "../../tests/peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
@@ -39,6 +43,7 @@ mod upstream;
 
 use promlet::clock::Clock;
 
+use arguments::{arguments, number};
 use data::Data;
 use harness::remote_write;
 
@@ -65,20 +70,10 @@ impl Bodies {
     }
 }
 
-/// Returns the median. The list is not empty.
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 fn main() {
-    // `cargo test` and `cargo bench` pass `--bench` and the like.
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let args = arguments();
     let part = args.first().map(String::as_str);
-    let series = args
-        .get(1)
-        .map_or(10_000, |text| text.parse().unwrap_or_else(|_| panic!("{text:?} is no number of series")));
+    let series = number(&args, 1, 10_000);
     let is_wanted = |name: &str| part.is_none_or(|part| part == name);
     assert!(
         ["forward", "upstream", "standby"].into_iter().any(is_wanted),

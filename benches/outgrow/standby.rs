@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{ORG, Server, Start, bootstrap, eventually};
+use crate::harness::{Server, Start, bootstrap, eventually};
+use crate::median::median;
 use crate::sender::{Destination, send};
-use crate::{Bodies, TURNS, median};
+use crate::{Bodies, TURNS};
 
 const SENDERS: usize = 8;
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -28,24 +29,20 @@ fn pin(server: &Server, processor: &str) {
 
 /// Returns the samples per second of all senders.
 fn rate(server: &Server, secret: &str, bodies: &Bodies) -> f64 {
-    let to = Destination {
-        url: format!("{}/api/v1/orgs/{ORG}/write", server.url),
-        authorization: format!("Bearer {secret}"),
-    };
-    bodies.samples as f64 / send(&to, &bodies.all, SENDERS)
+    bodies.samples as f64 / send(&Destination::promlet(server, secret), &bodies.all, SENDERS)
 }
 
-fn alone(bodies: &Bodies, has_own: bool) -> f64 {
+fn alone(bodies: &Bodies, is_pinned: bool) -> f64 {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Server::serve(folder.path());
-    if has_own {
+    if is_pinned {
         pin(&server, "0");
     }
     let (_, secret) = server.api_key(&server.sign_in());
     rate(&server, &secret, bodies)
 }
 
-fn followed(bodies: &Bodies, has_own: bool) -> f64 {
+fn followed(bodies: &Bodies, is_pinned: bool) -> f64 {
     let folder = tempfile::tempdir().expect("a folder");
     let token = folder.path().join("token");
     std::fs::write(&token, TOKEN).expect("written");
@@ -59,23 +56,21 @@ fn followed(bodies: &Bodies, has_own: bool) -> f64 {
         Server::start_damaged(&Start { args: &args, dir: &second, env: &[] })
     };
     let follower = follow(&server.url);
-    let is_behind = |server: &Server| {
+    let is_level = |server: &Server| {
         let metrics = server.get("/metrics", &[]).body;
-        let value =
-            |name: &str| metrics.lines().find_map(|line| Some(line.strip_prefix(name)?.trim() == "0"));
-        !(value("promlet_standby_connected ") == Some(false)
-            && value("promlet_standby_records_behind ") == Some(true))
+        let has = |row: &str| metrics.lines().any(|line| line == row);
+        has("promlet_standby_connected 1") && has("promlet_standby_records_behind 0")
     };
     let wait = |server: &Server| {
         let failure = || format!("the follower is behind:\n{}", server.log());
-        eventually(WAIT_MAX, failure, || (!is_behind(server)).then_some(()));
+        eventually(WAIT_MAX, failure, || is_level(server).then_some(()));
     };
     wait(&server);
     assert!(follower.terminate().success(), "the follower ends");
     assert!(server.terminate().success(), "the primary ends");
     let server = primary(&first, "sync", &token);
     let follower = follow(&server.url);
-    if has_own {
+    if is_pinned {
         pin(&server, "0");
         pin(&follower, "1");
     }
@@ -86,11 +81,12 @@ fn followed(bodies: &Bodies, has_own: bool) -> f64 {
 
 pub(crate) fn measure(bodies: &Bodies) {
     println!("\nstandby, {SENDERS} senders, samples per second      alone   synchronous   ratio (goal 0.6)");
-    for (name, has_own) in [("all processes share the processors", false), ("one processor for each", true)] {
+    for (name, is_pinned) in [("all processes share the processors", false), ("one processor for each", true)]
+    {
         let (mut single, mut both) = (Vec::new(), Vec::new());
         for _ in 0..TURNS {
-            single.push(alone(bodies, has_own));
-            both.push(followed(bodies, has_own));
+            single.push(alone(bodies, is_pinned));
+            both.push(followed(bodies, is_pinned));
         }
         let (single, both) = (median(&single), median(&both));
         println!("{name:<42} {single:>10.0} {both:>13.0} {:>7.2}", both / single);

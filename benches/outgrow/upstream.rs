@@ -5,10 +5,11 @@ use std::time::Duration;
 use promlet::clock::{Clock, Stopwatch};
 use serde_json::json;
 
+use crate::Bodies;
 use crate::harness::{ORG, Server, Start, bootstrap, percent, request};
+use crate::median::median;
 use crate::sender::{Destination, send};
 use crate::servers::prometheus_server;
-use crate::{Bodies, median};
 
 /// The number of times that each query is sent to each server.
 const RUNS: usize = 300;
@@ -28,7 +29,7 @@ const QUERIES: [(&str, &str); 5] = [
 pub(crate) fn measure(bodies: &Bodies) {
     let folder = tempfile::tempdir().expect("a folder");
     let (_peer, url) = prometheus_server(&folder.path().join("prometheus"));
-    send(&Destination { url: format!("{url}/api/v1/write"), authorization: String::new() }, &bodies.all, 1);
+    send(&Destination::peer(&url), &bodies.all, 1);
     let args = ["serve", "--outbound-allow", "127.0.0.1", "--rate-cabinet-rps", "10000"];
     let dir = folder.path().join("promlet");
     let server = Server::start(&Start { args: &args, dir: &dir, env: &bootstrap() });
