@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 use tokio::signal;
 use tokio::sync::watch;
@@ -56,6 +56,24 @@ pub(super) struct Listener {
     served: JoinHandle<usize>,
 }
 
+/// The number of connections that the kernel completes before the server accepts them. Linux takes
+/// at most `net.core.somaxconn`, 4,096 by default. With 128, the default of the standard library, a
+/// burst of viewers or logins meets resets and retries after a second.
+const BACKLOG: u32 = 4_096;
+
+/// Listens on `address`.
+///
+/// # Errors
+/// The operating system's error, for example for an address in use.
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // On Windows, the option would allow a second process to take the address.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 impl Listener {
     /// Binds the address and starts to serve the app of a server that is being opened.
     pub(super) fn open(settings: &Settings, counters: Arc<Counters>) -> Result<Listener, ServerError> {
@@ -82,8 +100,10 @@ impl Listener {
             .build()
             .map_err(ServerError::Thread)?;
         let requested = settings.listen;
-        let listener =
-            runtime.block_on(TcpListener::bind(requested)).map_err(|e| ServerError::Listen(requested, e))?;
+        let listener = {
+            let _inside = runtime.enter();
+            bind(requested).map_err(|e| ServerError::Listen(requested, e))?
+        };
         let address = listener.local_addr().map_err(|e| ServerError::Listen(requested, e))?;
         let options = api_options(settings, address)?;
         let progress = Arc::new(StartProgress::default());

@@ -1,4 +1,4 @@
-//! A process with few file descriptors, and strangers who use up as many as they can.
+//! Many connections: of strangers to a process with few file descriptors, and in a burst.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -13,6 +13,8 @@ use crate::harness::{Answer, ORG, Server, Start, bootstrap, eventually, remote_w
 /// The number of files that the process may open.
 const FILES: u32 = 128;
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// A connection that the kernel completes at once takes microseconds.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 fn open_files(server: &Server) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count()
@@ -105,6 +107,21 @@ fn idle_connections_of_strangers_leave_the_store_its_descriptors() {
     drop(strangers);
     assert_eq!(client.write(6).status, 204);
     assert!(seal(dir.path()));
+    server.wait_ready();
+    assert!(server.terminate().success());
+}
+
+/// Linux completes at most `net.core.somaxconn` connections for a server that does not accept them.
+#[test]
+fn a_burst_of_connections_waits_for_a_busy_server() {
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() });
+    let address = server.url.trim_start_matches("http://").parse().expect("an address");
+    server.signal("STOP");
+    let connect = |_| TcpStream::connect_timeout(&address, CONNECT_MAX);
+    let burst: Result<Vec<_>, _> = (0..500).map(connect).collect();
+    server.signal("CONT");
+    assert_eq!(burst.as_ref().map(Vec::len).map_err(|error| error.kind()), Ok(500));
     server.wait_ready();
     assert!(server.terminate().success());
 }
