@@ -234,9 +234,10 @@ enum Command {
         #[command(flatten)]
         flags: Box<Flags>,
     },
-    /// Make a follower the primary. The old primary accepts no more changes once it hears of it
+    /// Make a follower the primary. The old primary refuses changes as soon as it learns of that
     Promote {
-        /// Promote a follower that has not caught up since its base, too. What it lacks is lost
+        /// Also promote a follower that has not caught up since its base copy. Changes that it
+        /// lacks are lost
         #[arg(long)]
         accept_loss: bool,
         #[command(flatten)]

@@ -403,7 +403,8 @@ pub enum DashboardCommand {
     /// Import dashboards in Grafana's JSON
     #[serde(rename = "dashboard_import")]
     Import {
-        /// The files; `cli` sends one command for each
+        /// The files
+        // `cli` sends one command for each.
         #[arg(required = true, value_name = "FILE")]
         #[serde(skip)]
         files: Vec<PathBuf>,

@@ -47,11 +47,11 @@ pub(super) struct Flags {
     /// Proxies whose X-Forwarded-For is trusted, as addresses or networks
     #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
     pub(super) trusted_proxies: Vec<String>,
-    /// Addresses in addition to public ones that targets of organisations may have: networks,
-    /// hosts, or host:port, which this server itself needs
+    /// Private addresses that targets of organisations may have, as networks, hosts or host:port.
+    /// Addresses of this server need host:port
     #[arg(long, env = "PROMLET_OUTBOUND_ALLOW", value_name = "CIDR|HOST[:PORT],..", value_delimiter = ',')]
     pub(super) outbound_allow: Vec<String>,
-    /// Time after which pushed groups that state none end [default: never]
+    /// Time to live of pushed groups that set none [default: they do not expire]
     #[arg(long, env = "PROMLET_PUSH_TTL", value_name = "DURATION", value_parser = duration)]
     pub(super) push_ttl: Option<Duration>,
     /// Streams of live queries of one API key and its tokens at once
@@ -91,7 +91,7 @@ pub(super) struct Flags {
     #[arg(long, env = "PROMLET_SESSION_ABSOLUTE_DAYS", value_name = "DAYS", default_value = "0",
           value_parser = clap::value_parser!(u32).range(0..=36_500))]
     pub(super) session_absolute_days: u32,
-    /// Whether cookies carry Secure
+    /// When cookies have the attribute Secure
     #[arg(long, env = "PROMLET_COOKIE_SECURE", value_enum, default_value = "auto")]
     pub(super) cookie_secure: CookieSecure,
     /// Argon2id cost: memory in KiB, passes, lanes
@@ -105,7 +105,7 @@ pub(super) struct Flags {
     #[arg(long, env = "PROMLET_RATE_EMBED_DEFAULT_RPS", value_name = "N", default_value = "100",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rate_embed_default_rps: u32,
-    /// The greatest duration of a query
+    /// The timeout of queries, and the greatest that a request may set
     #[arg(long, env = "PROMLET_QUERY_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(super) query_timeout: Duration,
     /// Samples that one query may load
@@ -202,13 +202,13 @@ pub(super) struct Flags {
     #[arg(long, env = "PROMLET_DASHBOARDS", value_name = "DIR")]
     pub(super) dashboards: Option<PathBuf>,
     /// Evaluate the rules of this file, or of the YAML files of this folder, as Prometheus' rule
-    /// files are written; SIGHUP reads them again, and a mistake leaves the rules as they were
+    /// files are written. SIGHUP reads them again; a file with a mistake changes nothing
     #[arg(long, env = "PROMLET_RULES", value_name = "PATH")]
     pub(super) rules: Option<PathBuf>,
     /// The organisation of the rules of --rules; the first one by default
     #[arg(long, env = "PROMLET_RULES_ORG", value_name = "SLUG", requires = "rules")]
     pub(super) rules_org: Option<String>,
-    /// How far back missed evaluations of rules are made up for; 0s skips them
+    /// Age up to which missed evaluations of rules are caught up; 0s skips all of them
     #[arg(long, env = "PROMLET_RULES_CATCH_UP", value_name = "DURATION", default_value = "0s", value_parser = rules_catch_up)]
     pub(super) rules_catch_up: Duration,
     /// Scrape the targets of this file (`scrape_configs` as Prometheus writes them). SIGHUP reads

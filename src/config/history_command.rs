@@ -63,7 +63,7 @@ pub struct HistoryPlace {
 /// Which samples are copied.
 #[derive(Args, Clone, Debug)]
 pub struct HistorySelection {
-    /// Copy only series that this selector matches; several add up
+    /// Copy only series that this selector matches; with several, series that one of them matches
     #[arg(long = "match", value_name = "SELECTOR")]
     pub selectors: Vec<String>,
     /// Copy no samples before this time: RFC 3339 or Unix seconds
@@ -120,7 +120,7 @@ pub struct ImportCommand {
 /// The arguments of `promlet export`.
 #[derive(Args, Clone, Debug)]
 pub struct ExportCommand {
-    /// What is written
+    /// The format of the output
     pub kind: ExportKind,
     /// The file to write (- for standard output), or the folder that gets the blocks
     pub out: PathBuf,
@@ -130,7 +130,7 @@ pub struct ExportCommand {
     /// The selected samples
     #[command(flatten)]
     pub selection: HistorySelection,
-    /// The hours in a block
+    /// The time range of a block, in hours
     #[arg(long, value_name = "HOURS", default_value_t = 18, value_parser = clap::value_parser!(u16).range(1..=744))]
     pub block_hours: u16,
 }

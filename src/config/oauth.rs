@@ -91,7 +91,7 @@ pub(super) struct OauthFlags {
         default_value = "https://github.com"
     )]
     oauth_github_base_url: String,
-    /// The URL of its API
+    /// The URL of the GitHub server's API
     #[arg(
         long,
         env = "PROMLET_OAUTH_GITHUB_API_URL",
@@ -122,8 +122,8 @@ pub(super) struct OauthFlags {
     /// Only accounts of these mail domains may sign in and create an account
     #[arg(long, env = "PROMLET_OAUTH_OIDC_ALLOWED_DOMAINS", value_name = "DOMAIN,..", value_delimiter = ',')]
     oauth_oidc_allowed_domains: Vec<String>,
-    /// Trust its statement that an address is verified, which opens existing accounts: only if it
-    /// verifies every address, or assigns them itself
+    /// Trust the issuer's claim `email_verified`, so that a sign-in opens the existing account with
+    /// that address. Only for issuers that verify or assign every address
     #[arg(long, env = "PROMLET_OAUTH_OIDC_TRUST_EMAIL", value_name = "0|1", default_value = "0", value_parser = zero_one,
           action = clap::ArgAction::Set)]
     oauth_oidc_trust_email: bool,

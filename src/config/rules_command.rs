@@ -78,8 +78,8 @@ pub enum RulesCommand {
 pub(super) enum RulesSubcommand {
     #[command(flatten)]
     Files(RulesCommand),
-    /// Write the series of recording rules for times before they existed, by the server that runs
-    /// on the folder, or into the folder of a stopped server
+    /// Write the series of recording rules for times before the rules existed, by the running
+    /// server of the folder, or into the folder of a stopped server
     Backfill {
         #[command(flatten)]
         command: Box<RulesBackfillCommand>,

@@ -111,7 +111,7 @@ pub struct Settings {
     pub rules: Option<PathBuf>,
     /// The slug of the organisation of these rules; the first organisation if it is missing.
     pub rules_org: Option<String>,
-    /// How far back missed evaluations of rules are made up for; zero skips them.
+    /// Age up to which missed evaluations of rules are caught up; zero skips all of them.
     pub rules_catch_up: Duration,
     /// The configuration of scraping, and the roles that may add others.
     pub scrape: ScrapeSettings,
