@@ -95,6 +95,9 @@ export function dashboardPage({ org, role, user, signedOut }) {
             address.panel
               ? { text: 'Back to the dashboard', href: addressOf({ panel: '' }) }
               : { text: 'View alone', href: addressOf({ panel: String(panel.id) }) },
+            ...(head.edit.hidden
+              ? []
+              : [{ text: 'Edit', href: addressOf({ edit: true, editPanel: String(panel.id), panel: '' }) }]),
             { text: 'Share panel', run: () => share(String(panel.id)) },
           ]),
       ...exploreLinks(org, panel, { ...context(), width: 600 }),
@@ -187,7 +190,8 @@ export function dashboardPage({ org, role, user, signedOut }) {
   async function offerDraft(draft) {
     if (!stored) return;
     const { draftBar } = await withStylesheet('editor.css', import('../components/draft_bar.js'));
-    address.edit = false;
+    // A tab of edit mode is no view of the stored dashboard.
+    address = { ...address, edit: false, tab: address.edit ? '' : address.tab };
     const discarded = () => {
       showHead();
       head.edit.focus();
