@@ -117,7 +117,7 @@ export function ingestPage({ org, role, me }) {
     h('h1', { text: 'Add data' }),
     h(
       'div',
-      { class: 'beside' },
+      { class: 'with-aside' },
       h(
         'div',
         { class: 'stack' },
