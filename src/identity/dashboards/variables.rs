@@ -21,8 +21,8 @@ pub(super) struct VariableList<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for VariableList<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<VariableList<'a>, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
+        struct ListReader;
+        impl<'de> Visitor<'de> for ListReader {
             type Value = VariableList<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,13 +47,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for VariableList<'a> {
                 Ok(list)
             }
         }
-        from.deserialize_any(Reader)
+        from.deserialize_any(ListReader)
     }
 }
 
 /// The members of a variable that say what it refers to.
 #[derive(serde::Deserialize)]
-struct Members<'a> {
+struct VariableMembers<'a> {
     #[serde(borrow)]
     name: Option<&'a RawValue>,
     #[serde(borrow, rename = "type")]
@@ -102,7 +102,7 @@ impl VariableList<'_> {
 
 /// Reads a variable as the page does: options of other kinds are fixed. `None` for other JSON.
 fn variable(element: &RawValue) -> Option<Variable> {
-    let members: Members<'_> = serde_json::from_str(element.get()).ok()?;
+    let members: VariableMembers<'_> = serde_json::from_str(element.get()).ok()?;
     let kind = members.kind.map_or(Cow::Borrowed("query"), text);
     let texts = match kind.as_ref() {
         "custom" | "interval" | "adhoc" => [None; 3],
@@ -113,7 +113,8 @@ fn variable(element: &RawValue) -> Option<Variable> {
     for part in texts.into_iter().flatten() {
         references.extend(names(&text(part)).map(str::to_owned));
     }
-    Some(Variable { name: text(members.name?).into_owned(), references })
+    let name = serde_json::from_str(members.name?.get()).ok()?;
+    Some(Variable { name, references })
 }
 
 /// Returns a string, or the JSON of another value.
