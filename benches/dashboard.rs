@@ -9,7 +9,8 @@
 //! to VictoriaMetrics one by one, over one connection and over the six of a browser. Neither uses
 //! earlier results. At last Chromium opens the dashboard with an empty cache.
 //!
-//! Checks: each query of the batch succeeds, and has as many series as VictoriaMetrics returns.
+//! Checks: each query of the batch succeeds, and has as many series as VictoriaMetrics returns,
+//! which leaves out those without a number.
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 
@@ -286,7 +287,13 @@ impl Promlet<'_> {
     }
 }
 
-/// Returns the number of series of each query, by its id.
+/// Whether a series of a result has a value that is a number.
+fn has_number(series: &Json) -> bool {
+    let values = series["values"].as_array().into_iter().flatten();
+    values.chain([&series["value"]]).any(|point| point[1].as_str().is_some_and(|text| text != "NaN"))
+}
+
+/// Returns the number of series with a number of each query, by its id.
 fn counts(lines: &[u8]) -> BTreeMap<String, usize> {
     let text = std::str::from_utf8(lines).expect("JSON");
     text.lines()
@@ -295,7 +302,10 @@ fn counts(lines: &[u8]) -> BTreeMap<String, usize> {
         .map(|line| {
             assert_eq!(line["status"], "success", "{line}");
             let result = line["data"]["result"].as_array().expect("series");
-            (line["id"].as_str().expect("an id").to_owned(), result.len())
+            (
+                line["id"].as_str().expect("an id").to_owned(),
+                result.iter().filter(|one| has_number(one)).count(),
+            )
         })
         .collect()
 }
