@@ -24,7 +24,7 @@
 //! /share  /frame                   shared.html: one dashboard, by public link or embed token
 //! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
 //!                                  its parts are /docs/*.js
-//! /app.css  /cabinet.css  /dashboards.css  /favicon.svg
+//! /app.css  /panels.css  /cabinet.css  /favicon.svg
 //! /dashboards/*.json               the built-in dashboards, in Grafana's JSON
 //! /embed-dashboard.js              the element <metric-dashboard>; its parts are /embedded/*.js
 //! /embed-alerts.js                 the element <metric-alerts>; its parts are /alert_list/*.js
@@ -180,14 +180,9 @@ const FILES: &[Embedded] = files! {
     Page   own "shared.html" => ["/share", "/frame"];
     Style  own "app.css" => ["/app.css"];
     Style  own "cabinet.css" => ["/cabinet.css"];
-    Style  own "dashboards.css" => ["/dashboards.css"];
     Style  own "panels.css" => ["/panels.css"];
     Style  own "shared.css" => ["/shared.css"];
     Style  own "embed-dashboard.css" => ["/embed-dashboard.css"];
-    Style  own "explore.css" => ["/explore.css"];
-    Style  own "editor.css" => ["/editor.css"];
-    Style  own "data.css" => ["/data.css"];
-    Style  own "alerts.css" => ["/alerts.css"];
     Data   own "dashboards/host.json" => ["/dashboards/host.json"];
     Data   own "dashboards/promlet.json" => ["/dashboards/promlet.json"];
     Data   own "dashboards/shop.json" => ["/dashboards/shop.json"];
@@ -369,7 +364,6 @@ const FILES: &[Embedded] = files! {
     Module own "components/share_dialog/subject.js" => ["/components/share_dialog/subject.js"];
     Module own "components/silences.js" => ["/components/silences.js"];
     Module own "components/snippet_choice.js" => ["/components/snippet_choice.js"];
-    Module own "components/stylesheet.js" => ["/components/stylesheet.js"];
     Module own "components/tabs.js" => ["/components/tabs.js"];
     Module own "components/time_control.js" => ["/components/time_control.js"];
     Module own "components/time_range_form.js" => ["/components/time_range_form.js"];
@@ -600,10 +594,10 @@ static IMMUTABLE_ROOT: LazyLock<String> = LazyLock::new(|| {
 
 /// The files that the page at a path loads after its script, so that browsers fetch them at once.
 const PRELOADS: &[(&str, &[&str])] = &[
-    ("/", &["app.parts.js", "cabinet.css"]),
+    ("/", &["app.parts.js"]),
     ("/login", &["app.parts.js"]),
-    ("/dashboards", &["app.parts.js", "app.model.js", "app.data.js", "dashboards.css", "panels.css"]),
-    ("/dashboard", &["app.parts.js", "app.model.js", "app.dashboard.js", "dashboards.css", "panels.css"]),
+    ("/dashboards", &["app.parts.js", "app.model.js", "app.data.js"]),
+    ("/dashboard", &["app.parts.js", "app.model.js", "app.dashboard.js"]),
     ("/explore", &["app.parts.js", "app.model.js", "app.chart.js", "app.explore.js"]),
 ];
 
@@ -731,12 +725,8 @@ fn with_immutable_paths(page: &Embedded, path: &str) -> Vec<u8> {
         text = text.replace(&format!("=\"/{}\"", file.name), &format!("=\"{root}/{}\"", file.name));
     }
     let later = PRELOADS.iter().filter(|(at, _)| *at == path).flat_map(|(_, names)| names.iter());
-    let links: String = later
-        .map(|name| {
-            let kind = if name.ends_with(".js") { "modulepreload\"" } else { "preload\" as=\"style\"" };
-            format!("  <link rel=\"{kind} href=\"{root}/{name}\">\n")
-        })
-        .collect();
+    let links: String =
+        later.map(|name| format!("  <link rel=\"modulepreload\" href=\"{root}/{name}\">\n")).collect();
     text.replace("</head>", &format!("{links}</head>")).into_bytes()
 }
 

@@ -412,6 +412,29 @@ async fn hostile_json_is_refused_or_returned_as_it_came() {
 }
 
 #[tokio::test]
+async fn variables_that_refer_to_each_other_are_refused_with_their_names() {
+    let server = TestServer::new();
+    let ada = server.log_in().await;
+    create(&server, &ada, json!({ "uid": "a", "title": "A" }), "").await;
+    let query = |name: &str, query: &str| json!({ "name": name, "type": "query", "query": query });
+    let list = [
+        query("job", "label_values(up, job)"),
+        query("host", "label_values(up{job=\"$job\", zone=~\"${zone:regex}\"}, host)"),
+        query("zone", "label_values(up{host=\"[[host]]\"}, zone)"),
+    ];
+    let document = json!({ "title": "T", "templating": { "list": list } });
+    for refused in [
+        server.post(DASHBOARDS, &ada, json!({ "dashboard": document })).await,
+        put(&server, "a", &ada, document.clone(), "*").await,
+    ] {
+        refused.is(422, "invalid_dashboard");
+        assert_eq!(refused.value()["cycle"], json!(["host", "zone", "host"]));
+        assert!(refused.text("detail").contains("host → zone → host"), "{}", refused.body);
+    }
+    assert_eq!(titles(&server, &ada, "").await, ["A"], "nothing was stored");
+}
+
+#[tokio::test]
 async fn an_organisation_has_a_limit_of_dashboards() {
     let server = TestServer::new();
     let ada = server.log_in().await;

@@ -106,6 +106,15 @@ const dashboard = {
       panels: [{ id: 9, type: 'bargauge', title: 'Inside', gridPos: at(0, 15, 12, 6), targets: [target(series)] }],
     },
     { id: 10, type: 'row', title: 'Far below', gridPos: at(0, 60, 24, 1), panels: [] },
+    {
+      id: 13,
+      type: 'timeseries',
+      title: 'Long names '.repeat(8),
+      description: 'What it shows',
+      gridPos: at(0, 15, 12, 8),
+      targets: [target(series, { legendFormat: `${'long '.repeat(30)}{{${given.label}}}` })],
+      options: { legend: { displayMode: 'table', placement: 'bottom', calcs: ['min', 'mean', 'max', 'lastNotNull'] } },
+    },
     { id: 11, type: 'timeseries', title: 'Tall', gridPos: at(0, 61, 24, 60), targets: [target(series)] },
     { id: 12, type: 'timeseries', title: 'Out of sight', gridPos: at(0, 121, 24, 8), targets: [target(series)] },
   ],
@@ -131,11 +140,13 @@ async function importFlow() {
   writeFileSync(file, JSON.stringify(dashboard));
   await page.getByLabel('Files').setInputFiles(file);
   await page.getByText('the panel type geomap is not supported').waitFor();
+  await page.getByText('13 panels, 10 queries').waitFor();
   await looks('dashboards-import');
   await page.getByLabel('Folder', { exact: true }).first().fill('Flows');
   await page.getByRole('button', { name: 'Save the dashboard' }).click();
   const saved = page.locator('.candidate .success a');
   await saved.waitFor();
+  await page.getByText('13 panels', { exact: true }).waitFor();
   await page.getByRole('button', { name: `Star ${dashboard.title}` }).click();
   await page.getByRole('button', { name: `Star ${dashboard.title}`, pressed: true }).waitFor();
   await saved.click();
@@ -162,6 +173,14 @@ async function viewFlow() {
     });
   check(canvas > 500, `the plot has lines: ${canvas}`);
   await looks('dashboard-view');
+  await panel('Long names').scrollIntoViewIfNeeded();
+  await drawn('Long names');
+  const [hidden, sides] = await panel('Long names').evaluate((node) => {
+    const [table, info] = ['.legend-table', '.panel-info'].map((name) => node.querySelector(name));
+    return [table.scrollWidth - table.clientWidth, info.offsetWidth / info.offsetHeight];
+  });
+  check(hidden === 0, `the values of a legend fit beside long names: ${hidden} pixels are hidden`);
+  check(sides === 1, `a long title leaves the mark of a description round: ${sides}`);
   // Panels below are asked when they come into sight.
   check((await panel('Out of sight').getAttribute('data-state')) === null, 'a panel out of sight is not asked');
   await panel('Out of sight').scrollIntoViewIfNeeded();
@@ -185,7 +204,7 @@ async function variableFlow() {
     (value) => new URLSearchParams(location.search).getAll('var-chosen').join() === value,
     wanted,
   );
-  await page.waitForFunction(() => document.querySelectorAll('.panel .legend-table tbody tr').length === 1);
+  await page.waitForFunction(() => document.querySelector('.legend-table').querySelectorAll('tbody tr').length === 1);
   // The answer to one choice arrives while the next one is typed: the text stays.
   let release;
   const released = new Promise((resolve) => (release = resolve));

@@ -182,7 +182,15 @@ async function draftFlow() {
   await page.getByText('This dashboard has no panels.').waitFor();
   await looks('editor-draft', { dark: false });
   await bar.getByRole('button', { name: 'Resume' }).click();
-  await expectPlaces([`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5', 'New row 0,13 24x1'], 'the draft is resumed');
+  const resumed = [`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5', 'New row 0,13 24x1'];
+  await expectPlaces(resumed, 'the draft is resumed');
+  // A tab of edit mode is no view of the stored dashboard.
+  await page.getByRole('link', { name: 'Variables' }).click();
+  await page.getByRole('heading', { name: 'Variables' }).waitFor();
+  await page.reload();
+  await page.getByText('This dashboard has no panels.').waitFor();
+  await bar.getByRole('button', { name: 'Resume' }).click();
+  await expectPlaces(resumed, 'the draft is resumed after a reload of its variables');
 }
 
 async function settingsFlow() {
@@ -282,7 +290,20 @@ async function copyFlow() {
   await panel('Answer').waitFor({ state: 'detached' });
 }
 
+async function menuFlow() {
+  await page.goto(`${given.server}/dashboard?org=${given.org}&uid=${edited}`);
+  await panel('Answer').hover();
+  await panel('Answer').getByRole('button', { name: 'Menu of the panel' }).click();
+  await page.locator('.popup').getByRole('link', { name: 'Edit', exact: true }).click();
+  await page.locator('.panel-editor').getByRole('heading', { name: 'Answer' }).waitFor();
+  await page.getByRole('button', { name: 'Back to dashboard' }).click();
+  await page.locator('.panel-grid.editing').waitFor();
+  await button('Exit').click();
+  await button('Edit').waitFor();
+}
+
 await run(async () => {
   await page.goto(given.link);
   await page.waitForFunction(() => !location.pathname.startsWith('/api'));
-}, [createFlow, mouseFlow, keyboardFlow, draftFlow, settingsFlow, saveFlow, conflictFlow, versionsFlow, copyFlow]);
+}, [createFlow, mouseFlow, keyboardFlow, draftFlow, settingsFlow, saveFlow, conflictFlow, versionsFlow, copyFlow,
+  menuFlow]);

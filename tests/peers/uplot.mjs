@@ -28,7 +28,7 @@ const PEER = join(given.uplot, 'node_modules/uplot/dist');
 const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.css': 'text/css', '.html': 'text/html' };
 const PAGE = `<!doctype html><meta charset="utf-8"><title>Charts</title>
 <link rel="stylesheet" href="/uplot/uPlot.min.css"><link rel="stylesheet" href="/ui/app.css">
-<link rel="stylesheet" href="/ui/dashboards.css"><link rel="stylesheet" href="/ui/panels.css">
+<link rel="stylesheet" href="/ui/panels.css"><link rel="stylesheet" href="/ui/cabinet.css">
 <script type="module" src="/here/uplot_page.mjs"></script>`;
 
 const server = createServer((request, response) => {

@@ -4,9 +4,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { applyFieldConfig } from '../../src/ui/assets/model/fields.js';
 import { framesOf } from '../../src/ui/assets/model/frame.js';
+import { channels, palette } from '../../src/ui/assets/model/palette.js';
 import { heatGrid } from '../../src/ui/assets/plot/heat_grid.js';
 import { tickTexts, valueScale } from '../../src/ui/assets/plot/scale.js';
 import { extent, fillTarget, isPercent, plotData, softLimits, stack } from '../../src/ui/assets/plot/series.js';
+import { textColor } from '../../src/ui/assets/plot/values.js';
 
 test('an axis has a tenth more than the values, and ends at zero rather than beyond it', () => {
   const scale = valueScale(0.5, 20, 5, {});
@@ -215,4 +217,26 @@ test('a calculated heatmap counts every value once', () => {
 
 test('a heatmap without values is none', () => {
   assert.equal(heatGrid([], { from: 0, to: 1 }, {}), null);
+});
+
+test('a value in any colour of the palette is readable as small text, and a readable colour stays', () => {
+  const linear = (channel) => (channel <= 10 ? channel / 3294.6 : ((channel / 255 + 0.055) / 1.055) ** 2.4);
+  const luminance = (hex) => [0.2126, 0.7152, 0.0722].reduce((sum, part, at) => sum + part * linear(channels(hex)[at]), 0);
+  const contrast = (one, other) => {
+    const [low, high] = [luminance(one), luminance(other)].sort((left, right) => left - right);
+    return (high + 0.05) / (low + 0.05);
+  };
+  let changed = 0;
+  for (const theme of ['light', 'dark']) {
+    const { named, series, background } = palette(theme);
+    const opaque = [...named.values(), ...series].filter((hex) => hex.length === 7);
+    for (const hex of opaque) {
+      const shown = textColor(hex, theme);
+      assert.ok(contrast(shown, background) >= 4.5, `${hex} on a ${theme} page: ${shown}`);
+      if (contrast(hex, background) >= 4.8) assert.equal(shown, hex);
+      else changed += 1;
+    }
+    for (const other of ['#00000000', 'rgb(1, 2, 3)', '#fff']) assert.equal(textColor(other, theme), other);
+  }
+  assert.ok(changed > 10, `${changed} colours are hard to read`);
 });

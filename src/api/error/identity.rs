@@ -102,6 +102,9 @@ impl From<DocumentError> for ApiError {
             DocumentError::TooMany { what, allowed, .. } => {
                 ApiError::new(Code::InvalidDashboard, detail).with("limit", allowed).with("limit_of", what)
             }
+            DocumentError::CyclicVariables(cycle) => {
+                ApiError::new(Code::InvalidDashboard, detail).with("cycle", cycle)
+            }
             DocumentError::Json { .. } => ApiError::new(Code::InvalidDashboard, detail),
             DocumentError::Field { field, message } => {
                 ApiError::new(Code::InvalidDashboard, detail).with_field(field, "invalid", message)

@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::identity::dashboards::variables::{VARIABLES_MAX, VariableList};
 use crate::identity::tables::compressed::{compressed, decompressed};
 use crate::identity::tables::dashboard::{DocumentRow, is_dashboard_uid};
 use crate::identity::tables::name::is_forbidden;
@@ -25,8 +26,6 @@ const DASHBOARD_DEPTH_MAX: usize = 64;
 const PANELS_MAX: usize = 500;
 /// Maximum number of queries (`targets`) of all panels.
 const QUERIES_MAX: usize = 1_000;
-/// Maximum number of variables (`templating.list`).
-const VARIABLES_MAX: usize = 50;
 const TITLE_CHARS_MAX: usize = 200;
 const TAGS_MAX: usize = 50;
 const TAG_CHARS_MAX: usize = 50;
@@ -54,6 +53,9 @@ pub enum DocumentError {
         /// The number in the document.
         found: usize,
     },
+    /// `invalid_dashboard`: the names of variables of which each refers to the next one.
+    #[error("variables refer to each other: {}", .0.join(" → "))]
+    CyclicVariables(Vec<String>),
     /// `invalid_dashboard`: the text is not JSON, or a member has another type.
     #[error("{message} at line {line} column {column}")]
     Json {
@@ -115,9 +117,11 @@ impl DashboardDocument {
                 message: "a dashboard is a JSON object".to_owned(),
             });
         }
-        let outline: Outline = serde_json::from_str(&text).map_err(|error| DocumentError::json(&error))?;
+        let outline: Outline<'_> =
+            serde_json::from_str(&text).map_err(|error| DocumentError::json(&error))?;
         let PanelCounts { panels, queries } = outline.panels.plus(outline.rows);
-        let variables = outline.templating.map_or(0, |templating| templating.list.0);
+        let list = outline.templating.map(|templating| templating.list).unwrap_or_default();
+        let variables = list.count;
         let tags = outline.tags.unwrap_or_default();
         let limits = [
             ("panels", PANELS_MAX, panels),
@@ -127,6 +131,9 @@ impl DashboardDocument {
         ];
         if let Some((what, allowed, found)) = limits.into_iter().find(|(_, allowed, found)| found > allowed) {
             return Err(DocumentError::TooMany { what, allowed, found });
+        }
+        if let Some(cycle) = list.cycle() {
+            return Err(DocumentError::CyclicVariables(cycle));
         }
         let uid = outline.uid.filter(|uid| !uid.is_empty());
         if uid.as_deref().is_some_and(|uid| !is_dashboard_uid(uid)) {
@@ -278,7 +285,7 @@ pub fn check_depth(text: &[u8], around: usize) -> Result<(), DocumentError> {
 
 /// The members of a dashboard that the server reads.
 #[derive(serde::Deserialize)]
-struct Outline {
+struct Outline<'a> {
     uid: Option<String>,
     title: Option<String>,
     tags: Option<Vec<String>>,
@@ -287,13 +294,14 @@ struct Outline {
     /// Rows of dashboards before schema version 16.
     #[serde(default)]
     rows: PanelCounts,
-    templating: Option<Templating>,
+    #[serde(borrow)]
+    templating: Option<Templating<'a>>,
 }
 
 #[derive(serde::Deserialize)]
-struct Templating {
-    #[serde(default)]
-    list: Length,
+struct Templating<'a> {
+    #[serde(borrow, default)]
+    list: VariableList<'a>,
 }
 
 /// The number of panels and queries of an array of panels or rows.

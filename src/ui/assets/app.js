@@ -4,7 +4,6 @@ import { h } from './chart/dom.js';
 import { followLinks, pathBelow, visit } from './client/navigation.js';
 import { ROOT, askEarly, currentUser, ownPath, pageUrl, send } from './client/server.js';
 import { shell } from './components/shell.js';
-import { stylesheet } from './components/stylesheet.js';
 import { errorText } from './model/error_text.js';
 import { readAddress } from './model/explore_state.js';
 import { noteUse, seenDashboards } from './model/recent.js';
@@ -118,7 +117,7 @@ function preload() {
  * @returns {Promise<(context: any) => Page>}
  */
 async function load(route) {
-  const [module] = await Promise.all([PAGES[route.module](), ...(route.styles ?? []).map(stylesheet)]);
+  const module = await PAGES[route.module]();
   return module[route.page];
 }
 
@@ -211,7 +210,7 @@ function frameOf(me, org) {
 async function search() {
   const org = session?.me.orgs?.find(({ slug }) => slug === around?.org);
   if (!session || !org || document.querySelector('dialog[open]')) return;
-  const [{ openPalette }] = await Promise.all([import('./components/command_palette.js'), stylesheet('cabinet.css')]);
+  const { openPalette } = await import('./components/command_palette.js');
   openPalette({ org: org.slug, role: org.role, signedOut });
 }
 

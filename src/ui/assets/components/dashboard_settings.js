@@ -7,7 +7,6 @@ import { durationMs, parseTime } from '../model/time.js';
 import { openDialog } from './dialog.js';
 import { choice, field, form, lines } from './form.js';
 import { linksForm } from './links_form.js';
-import { stylesheet } from './stylesheet.js';
 
 /** Texts of `graphTooltip` 0, 1 and 2. */
 const TOOLTIPS = ['One panel', 'All panels: crosshair', 'All panels: crosshair and tooltip'];
@@ -70,7 +69,6 @@ export function settingsDialog({ document, folder }) {
   const withOwn = (/** @type {string[]} */ all, /** @type {string} */ own) => (all.includes(own) ? all : [...all, own]);
   const title = { maxlength: '200', value: shown.title, autocomplete: 'off' };
   const links = linksForm(document.links);
-  stylesheet('editor.css');
   const optional = { required: false, autocomplete: 'off' };
   return openDialog(
     'Dashboard settings',

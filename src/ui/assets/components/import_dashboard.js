@@ -221,7 +221,8 @@ function shown({ name, read, problem }, index) {
     );
   }
   const { dashboard, report } = read;
-  const panels = dashboard.panels.flatMap((panel) => [panel, ...panel.panels]).filter(({ type }) => type !== 'row');
+  // Rows count, as in the list of dashboards.
+  const panels = dashboard.panels.flatMap((panel) => [panel, ...panel.panels]);
   const bad = report.filter(({ severity }) => severity !== 'info').length;
   const summary = `${panels.length} ${panels.length === 1 ? 'panel' : 'panels'}, ${panels.reduce(
     (sum, { targets }) => sum + targets.length,

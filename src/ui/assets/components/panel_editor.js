@@ -13,7 +13,6 @@ import { optionsPane } from './panel_editor/pane.js';
 import { Preview } from './panel_editor/preview.js';
 import { queriesTab } from './panel_editor/queries.js';
 import { transformationsTab } from './panel_editor/transformations.js';
-import { stylesheet } from './stylesheet.js';
 import { tabList } from './tabs.js';
 
 /** @typedef {import('../model/limits.js').Json} Json */
@@ -200,7 +199,7 @@ export function openPanelEditor({
   pane.replaceChildren(...optionsPane(draft, state));
   show();
   host.replaceChildren(node);
-  stylesheet('editor.css').then(() => heading.focus({ preventScroll: true }));
+  heading.focus({ preventScroll: true });
   return {
     leaves,
     follow: (view) => preview.follow(view.range, view.now),

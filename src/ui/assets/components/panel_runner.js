@@ -265,7 +265,7 @@ export class PanelRunner {
  * @param {PanelQuery} query
  * @param {PanelPlan} plan
  */
-function timed({ ask, type, step }, { range }) {
+export function timed({ ask, type, step }, { range }) {
   const end = Math.floor(range.to / 1000);
   return type === 'instant'
     ? { ask, type, time: end }

@@ -7,7 +7,6 @@ import { remembered } from '../model/query_history.js';
 import { recall, remember } from '../model/storage.js';
 import { highlighter } from './query_input/highlight.js';
 import { optionsList } from './query_input/options_list.js';
-import { stylesheet } from './stylesheet.js';
 
 /** The pause after the last key press before suggestions are requested, in milliseconds. */
 const PAUSE_MS = 120;
@@ -225,12 +224,5 @@ export function queryInput({
     box,
     error,
   );
-  // Before its style sheet is loaded, the layer would show a second copy of the text.
-  colours.layer.hidden = true;
-  stylesheet('explore.css').then(() => {
-    colours.layer.hidden = false;
-    box.classList.add('coloured');
-    grow();
-  });
   return { node, input, set, submit, record, rewrite, showError, showRefusal };
 }

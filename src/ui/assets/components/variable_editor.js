@@ -13,7 +13,6 @@ import { resolveVariables } from '../model/variable_answers.js';
 import { textButton } from './buttons.js';
 import { confirmed } from './dialog.js';
 import { listButtons, select } from './panel_editor/controls.js';
-import { stylesheet } from './stylesheet.js';
 import { variableForm } from './variable_editor/form.js';
 
 /** @typedef {import('../model/limits.js').Json} Json */
@@ -219,7 +218,7 @@ export function openVariableEditor({ document: stored, org, host, range, apply, 
   document.addEventListener('keydown', keys);
   rebuild();
   host.replaceChildren(node);
-  stylesheet('editor.css').then(() => heading.focus({ preventScroll: true }));
+  heading.focus({ preventScroll: true });
   return {
     destroy() {
       turn += 1;

@@ -11,7 +11,6 @@
  * @property {string} module its file below `pages/`
  * @property {string} page the function that the module exports: `(context) => {node, start, stop}`
  * @property {string} [icon] its name in `components/icons.js`; pages of the navigation have one
- * @property {string[]} [styles] style sheets beside `app.css`
  * @property {string} [parent] the path of the page above it in the breadcrumbs
  * @property {boolean} [personal] whether the page belongs to the account, not to an organisation
  */
@@ -43,7 +42,6 @@ export const ROUTES = [
     module: 'home.js',
     page: 'homePage',
     icon: 'home',
-    styles: ['cabinet.css'],
   },
   {
     path: '/explore',
@@ -62,7 +60,6 @@ export const ROUTES = [
     module: 'dashboards.js',
     page: 'dashboards',
     icon: 'dashboards',
-    styles: ['dashboards.css', 'panels.css'],
   },
   {
     path: '/dashboard',
@@ -71,7 +68,6 @@ export const ROUTES = [
     role: 'viewer',
     module: 'dashboard.js',
     page: 'dashboardPage',
-    styles: ['dashboards.css', 'panels.css'],
     parent: '/dashboards',
   },
   {
@@ -91,7 +87,6 @@ export const ROUTES = [
     module: 'targets.js',
     page: 'targetsPage',
     icon: 'targets',
-    styles: ['cabinet.css', 'alerts.css'],
   },
   {
     path: '/alerts',
@@ -101,7 +96,6 @@ export const ROUTES = [
     module: 'alerts.js',
     page: 'alertsPage',
     icon: 'alerts',
-    styles: ['cabinet.css', 'alerts.css'],
   },
   {
     path: '/rules',
@@ -111,7 +105,6 @@ export const ROUTES = [
     module: 'rules.js',
     page: 'rulesPage',
     icon: 'rules',
-    styles: ['cabinet.css', 'alerts.css'],
   },
   {
     path: '/ingest',
@@ -130,7 +123,6 @@ export const ROUTES = [
     module: 'organisation.js',
     page: 'organisationPage',
     icon: 'organisation',
-    styles: ['cabinet.css', 'data.css'],
   },
   {
     path: '/account',
@@ -140,7 +132,6 @@ export const ROUTES = [
     module: 'account.js',
     page: 'accountPage',
     icon: 'account',
-    styles: ['cabinet.css', 'data.css'],
     personal: true,
   },
 ];

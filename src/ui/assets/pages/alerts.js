@@ -90,7 +90,7 @@ function alertRow(context, first) {
   const { org, edits, signedOut } = context;
   const badge = stateBadge();
   const marks = h('span', { class: 'chips' });
-  const value = h('strong', { class: 'number' });
+  const value = h('strong', { class: 'amount' });
   const since = h('small', { class: 'hint' });
   const notes = h('dl', { class: 'facts' });
   const alert = h('p', { class: 'alert', role: 'alert' });

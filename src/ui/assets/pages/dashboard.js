@@ -14,7 +14,6 @@ import { PanelGrid } from '../components/panel_grid.js';
 import { PanelRunner } from '../components/panel_runner.js';
 import { MEMBER_WORDS } from '../components/panel_words.js';
 import { refreshTimer } from '../components/refresh_timer.js';
-import { withStylesheet } from '../components/stylesheet.js';
 import { timeControl } from '../components/time_control.js';
 import { replaceControls } from '../components/variable_bar.js';
 import { readDashboard } from '../model/dashboard.js';
@@ -95,6 +94,9 @@ export function dashboardPage({ org, role, user, signedOut }) {
             address.panel
               ? { text: 'Back to the dashboard', href: addressOf({ panel: '' }) }
               : { text: 'View alone', href: addressOf({ panel: String(panel.id) }) },
+            ...(head.edit.hidden
+              ? []
+              : [{ text: 'Edit', href: addressOf({ edit: true, editPanel: String(panel.id), panel: '' }) }]),
             { text: 'Share panel', run: () => share(String(panel.id)) },
           ]),
       ...exploreLinks(org, panel, { ...context(), width: 600 }),
@@ -186,8 +188,9 @@ export function dashboardPage({ org, role, user, signedOut }) {
   /** @param {import('../model/drafts.js').Draft} draft */
   async function offerDraft(draft) {
     if (!stored) return;
-    const { draftBar } = await withStylesheet('editor.css', import('../components/draft_bar.js'));
-    address.edit = false;
+    const { draftBar } = await import('../components/draft_bar.js');
+    // A tab of edit mode is no view of the stored dashboard.
+    address = { ...address, edit: false, tab: address.edit ? '' : address.tab };
     const discarded = () => {
       showHead();
       head.edit.focus();
@@ -199,7 +202,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   /** Begins edit mode. @param {import('../model/drafts.js').Draft | null} [draft] */
   async function edit(draft = null) {
     if (!stored || editing) return;
-    const { EditMode: Mode } = await withStylesheet('editor.css', import('../components/edit_mode.js'));
+    const { EditMode: Mode } = await import('../components/edit_mode.js');
     if (editing) return;
     const was = address.edit;
     address = { ...address, edit: true, panel: '', tab: was ? address.tab : '' };
@@ -283,7 +286,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
       if (turn !== views) return;
       content.replaceChildren(jsonView({ org, stored, editable: editable(), changed, gone }));
     } else {
-      const { versionsView } = await withStylesheet('editor.css', import('../components/dashboard_versions.js'));
+      const { versionsView } = await import('../components/dashboard_versions.js');
       if (turn !== views) return;
       content.replaceChildren(versionsView({ org, stored, user, editable: editable(), changed }));
     }

@@ -10,7 +10,6 @@ import { queryInput } from '../components/query_input.js';
 import { queryTools } from '../components/query_tools.js';
 import { rangePicker } from '../components/range_picker.js';
 import { cancelledNotice, runningNotice } from '../components/running.js';
-import { stylesheet } from '../components/stylesheet.js';
 import { tabsWithPanels } from '../components/tabs.js';
 import { useStoredZone } from '../components/zone.js';
 import { queryDraft } from '../components/query_draft.js';
@@ -51,7 +50,6 @@ export function explore({ state, role, signedOut }) {
   let answer = null;
   const order = { descending: true };
   useStoredZone();
-  const styled = stylesheet('explore.css');
   const shownSpan = () => spanOf(state, Date.now() / 1000);
 
   const draft = queryDraft();
@@ -118,7 +116,7 @@ export function explore({ state, role, signedOut }) {
 
   const node = h(
     'main',
-    { class: 'explore', hidden: true },
+    { class: 'explore' },
     h('h1', { class: 'unseen', text: `Explore ${org}` }),
     h(
       'form',
@@ -140,9 +138,6 @@ export function explore({ state, role, signedOut }) {
     first,
     browser.node,
   );
-  styled.then(() => {
-    node.hidden = false;
-  });
 
   /**
    * Changes the state and the address, and shows the result. A query that was edited but not run is
@@ -368,7 +363,6 @@ export function explore({ state, role, signedOut }) {
   /** Shows the list of metrics, or how to send the first ones. */
   async function start() {
     history.replaceState(history.state, '', `${path}${writeAddress(state)}`);
-    await styled;
     show();
     restoreDraft();
     if (!state.expr) input.input.focus();

@@ -6,7 +6,7 @@ import { isSignedOut, orgPath, pageUrl, readOrg, send } from '../client/server.j
 import { icon } from '../components/icons.js';
 import { errorText } from '../model/error_text.js';
 import { ageText, sizeText } from '../model/limit_units.js';
-import { counted, hasOwnMetrics } from '../model/metrics.js';
+import { hasOwnMetrics } from '../model/metrics.js';
 import { recent, seenDashboards } from '../model/recent.js';
 import { permits } from '../model/routes.js';
 import { recall } from '../model/storage.js';
@@ -204,7 +204,7 @@ export function homePage({ org, role, signedOut, membership }) {
         'Recently viewed',
         'clock',
         seen.map(link),
-        all.length === 0 ? 'There are no dashboards yet. ' : `None of ${counted(all.length, 'dashboard')} yet.`,
+        all.length === 0 ? 'There are no dashboards yet. ' : 'You have not opened a dashboard yet.',
         all.length === 0
           && permits(role, 'editor')
           && h('a', { href: page('/dashboards'), text: 'Add a built-in one' }),

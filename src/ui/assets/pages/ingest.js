@@ -6,7 +6,6 @@ import { addBuiltin } from '../components/builtin_dashboards.js';
 import { copyButton } from '../components/copy.js';
 import { arrivalCard } from '../components/ingest/arrival.js';
 import { keyCard } from '../components/ingest/key_card.js';
-import { stylesheet } from '../components/stylesheet.js';
 import { tabsWithContent } from '../components/tabs.js';
 import { errorText } from '../model/error_text.js';
 import { mayConfigureScraping } from '../model/routes.js';
@@ -88,7 +87,6 @@ function demoCard(org) {
  * @returns {{node: HTMLElement, start: () => void, stop: () => void}}
  */
 export function ingestPage({ org, role, me }) {
-  stylesheet('data.css');
   document.title = 'Add data · promlet';
   const base = `${location.origin}${ROOT}/api/v1${orgPath(org)}`;
   let key = '';
@@ -119,7 +117,7 @@ export function ingestPage({ org, role, me }) {
     h('h1', { text: 'Add data' }),
     h(
       'div',
-      { class: 'beside' },
+      { class: 'with-aside' },
       h(
         'div',
         { class: 'stack' },

@@ -5,7 +5,6 @@ import { isSignedOut, pageUrl } from '../client/server.js';
 import { cardinality } from '../components/cardinality/overview.js';
 import { deleteSeries } from '../components/cardinality/delete_series.js';
 import { refusedSamples } from '../components/cardinality/refused.js';
-import { stylesheet } from '../components/stylesheet.js';
 import { tabsWithContent } from '../components/tabs.js';
 import { metricBrowser } from './metrics.js';
 
@@ -15,7 +14,6 @@ import { metricBrowser } from './metrics.js';
  * @returns {{node: HTMLElement, start: () => void, stop: () => void}}
  */
 export function seriesPage({ org, role, signedOut }) {
-  stylesheet('data.css');
   document.title = 'Metrics · promlet';
   const given = new URLSearchParams(location.search);
   const browser = metricBrowser({ org, run: (expr) => location.assign(pageUrl('/explore', { org, expr })) });

@@ -2,7 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { colorOf } from '../model/fields.js';
-import { fitted, partOf, shownValues } from '../plot/values.js';
+import { fitted, partOf, shownValues, textColor } from '../plot/values.js';
 
 /** Cells of a bar in the mode `lcd`. */
 const CELLS = 36;
@@ -43,7 +43,7 @@ export function draw(box, view) {
       );
     }
     const value = h('span', { class: 'bar-value', text: `${one.prefix}${one.text}${one.suffix}` });
-    if (options.valueMode !== 'text') value.style.color = one.color;
+    if (options.valueMode !== 'text') value.style.color = textColor(one.color, view.theme);
     return h(
       'div',
       { class: 'bar-row' },

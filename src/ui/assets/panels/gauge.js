@@ -6,7 +6,7 @@ import { colorOf, resolveColor } from '../model/fields.js';
 import { display } from '../model/units.js';
 import { INKS } from '../plot/paint.js';
 import { arcPath, svg } from '../plot/svg.js';
-import { fitted, fittingSize, gridColumns, partOf, shownValues } from '../plot/values.js';
+import { fitted, fittingSize, gridColumns, partOf, shownValues, textColor } from '../plot/values.js';
 
 /** The arc reaches this far to both sides of the top, in radians. */
 const REACH = (115 / 180) * Math.PI;
@@ -125,7 +125,14 @@ function dial(one, text, width, height, { panel, theme }) {
   const size = fittingSize(text, (outer - thick) * 1.6, radius * 0.5, { least: 9, most: 60 });
   const shown = svg(
     'text',
-    { x: cx, y: cy + size * 0.3, 'text-anchor': 'middle', class: 'gauge-value', 'font-size': size, fill: one.color },
+    {
+      x: cx,
+      y: cy + size * 0.3,
+      'text-anchor': 'middle',
+      class: 'gauge-value',
+      'font-size': size,
+      fill: textColor(one.color, theme),
+    },
     text,
   );
   return svg('svg', { width, height, 'aria-hidden': 'true' }, ...shapes, shown);

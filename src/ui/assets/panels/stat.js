@@ -3,7 +3,7 @@
 import { h } from '../chart/dom.js';
 import { INKS } from '../plot/paint.js';
 import { svg } from '../plot/svg.js';
-import { fitted, fittingSize, gridColumns, inkOn, shownValues } from '../plot/values.js';
+import { fitted, fittingSize, gridColumns, inkOn, shownValues, textColor } from '../plot/values.js';
 
 /**
  * @typedef {import('./kinds.js').View} View
@@ -57,7 +57,7 @@ export function draw(box, view) {
     if (mode.startsWith('background') && one.color) {
       tile.style.backgroundColor = one.color;
       tile.style.color = inkOn(one.color);
-    } else if (mode === 'value') value.style.color = one.color;
+    } else if (mode === 'value') value.style.color = textColor(one.color, view.theme);
     return { tile, value, name: name || null, text };
   });
   const grid = h(

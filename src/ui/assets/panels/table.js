@@ -5,7 +5,7 @@ import { displayValue } from '../model/fields.js';
 import { reduceField, reducerOf } from '../model/reduce.js';
 import { objectOf } from '../model/limits.js';
 import { valueText } from '../plot/legend.js';
-import { formatIn, inkOn } from '../plot/values.js';
+import { formatIn, inkOn, textColor } from '../plot/values.js';
 
 /**
  * @typedef {import('./kinds.js').View} View
@@ -267,7 +267,7 @@ function cell(field, row, frame, view, theme, replace) {
   if (look.startsWith('color-background')) {
     node.style.backgroundColor = shown.color;
     node.style.color = inkOn(shown.color);
-  } else if (look === 'color-text') node.style.color = shown.color;
+  } else if (look === 'color-text') node.style.color = textColor(shown.color, theme);
   else if (/gauge|lcd|basic/.test(look) && typeof value === 'number') {
     const { min, max } = field.range ?? { min: 0, max: 100 };
     const part = max > min ? Math.min(1, Math.max(0, (value - min) / (max - min))) : 0;

@@ -1,6 +1,7 @@
 // The single values of stat, gauge, bar gauge and pie panels, and text that fits its box.
 
 import { displayValue, safeRegex } from '../model/fields.js';
+import { channels, mix, palette } from '../model/palette.js';
 import { reduceValues, reducerOf } from '../model/reduce.js';
 import { formatUnit } from '../model/units.js';
 import { objectOf } from '../model/limits.js';
@@ -124,15 +125,38 @@ export function fitted(box, fit) {
   return { destroy: () => observer.disconnect(), resize: fit };
 }
 
-/** Black or white, whichever is easier to read on a colour. @param {string} color hex */
-export function inkOn(color) {
-  const hex = /^#([\da-f]{2})([\da-f]{2})([\da-f]{2})/i.exec(color);
-  if (!hex) return '#ffffff';
-  const [r, g, b] = hex.slice(1).map((part) => {
-    const value = Number.parseInt(part, 16) / 255;
+/** The relative luminance of WCAG, from 0 to 1. @param {string} color hex with six digits */
+function luminance(color) {
+  const [r, g, b] = channels(color).map((channel) => {
+    const value = channel / 255;
     return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
   });
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? '#000000' : '#ffffff';
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+/** Black or white, whichever is easier to read on a colour. @param {string} color hex */
+export function inkOn(color) {
+  return /^#[\da-f]{6}/i.test(color) && luminance(color) > 0.179 ? '#000000' : '#ffffff';
+}
+
+/** The least contrast of text: 4.5 (WCAG AA) on the striped rows of a table as well. */
+const CONTRAST_MIN = 4.8;
+
+/**
+ * The colour of a value as text on a panel: nearer to that of other text if it is hard to read.
+ * @param {string} color
+ * @param {import('../model/palette.js').Theme} theme
+ */
+export function textColor(color, theme) {
+  if (!/^#[\da-f]{6}$/i.test(color)) return color;
+  const { text, background } = palette(theme);
+  const behind = luminance(background);
+  for (let part = 0; part < 1; part += 0.1) {
+    const shown = mix(color, text, part);
+    const [low, high] = [luminance(shown), behind].sort((left, right) => left - right);
+    if ((high + 0.05) / (low + 0.05) >= CONTRAST_MIN) return shown;
+  }
+  return text;
 }
 
 /**

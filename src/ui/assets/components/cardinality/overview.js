@@ -17,8 +17,8 @@ const number = (/** @type {number} */ value) => h('span', { class: 'number', tex
 
 /** A number with a bar of its share. @param {number} value @param {number} share 0 to 1 */
 function bar(value, share) {
-  const node = h('span', { class: 'share' }, number(value));
-  node.style.setProperty('--share', `${(share * 100).toFixed(1)}%`);
+  const node = h('span', { class: 'portion' }, number(value));
+  node.style.setProperty('--portion', `${(share * 100).toFixed(1)}%`);
   return node;
 }
 
@@ -120,7 +120,7 @@ export function cardinality({ org, remove, fail }) {
       ),
       h(
         'div',
-        { class: 'pair' },
+        { class: 'two-lists' },
         section(
           'labels-title',
           'Labels with the most values',

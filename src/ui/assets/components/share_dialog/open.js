@@ -5,7 +5,6 @@ import { ROOT } from '../../client/server.js';
 import { spanOf, writeAddress } from '../../model/explore_state.js';
 import { unitOf } from '../../model/promql.js';
 import { openDialog } from '../dialog.js';
-import { stylesheet } from '../stylesheet.js';
 import { tabsWithContent } from '../tabs.js';
 import { embedTab } from './embed_tab.js';
 import { imageTab } from './image_tab.js';
@@ -23,7 +22,6 @@ import { sharedPanels, sharedVariables } from './subject.js';
  * @param {string} first the tab that is shown
  */
 async function open(subject, heading, first) {
-  await stylesheet('cabinet.css');
   const { dashboard } = subject;
   /** @type {{id: string, text: string, make: () => Node}[]} */
   const all = [
