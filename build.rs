@@ -65,7 +65,9 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
         let module = modules.get(name).ok_or_else(|| format!("{name} is missing"))?;
         match name {
             SHEETS => with_sheets(module, to),
-            "chart/style.js" | "alert_list/style.js" => Ok(minify::style_in_template(module)),
+            "chart/style.js" | "chart/cursor_style.js" | "alert_list/style.js" => {
+                Ok(minify::style_in_template(module))
+            }
             _ => Ok(module.clone()),
         }
     };

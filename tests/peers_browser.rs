@@ -20,13 +20,19 @@ use std::process::{Child, Command, Stdio};
 
 use chromium::{root, target};
 use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap};
-use packages::{installed, npm, run};
+use packages::{installed, npm, npm_all, pypi, run};
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
 use serde_json::{Value as Json, json};
 
 /// Speaks WebDriver BiDi with Firefox.
 const PUPPETEER: &str = "puppeteer-core@24";
+/// The oldest React that the component supports, and the present one.
+const REACTS: [(&str, [&str; 2]); 2] =
+    [("react16", ["react@16.8", "react-dom@16.8"]), ("react19", ["react@19", "react-dom@19"])];
+const VUE: &str = "vue@3";
+const JOSE: &str = "jose@6";
+const PYJWT: &str = "PyJWT[crypto]>=2.10,<3";
 
 /// Runs one scenario; its output goes to the output of this test.
 fn drive(scenario: &str, server: &Server, more: &Json) {
@@ -190,6 +196,17 @@ fn live_charts_of_another_origin_survive_what_happens_and_explain_what_does_not(
     let dir = tempfile::tempdir().expect("a folder");
     let (server, link, _) = demo(dir.path());
     drive("embed_live", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
+fn components_of_react_and_vue_and_tokens_of_libraries_show_charts_of_another_origin() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    let given = json!({
+        "react": REACTS.map(|(name, packages)| npm_all(name, &packages)), "vue": npm("vue", VUE),
+        "jose": npm("jose", JOSE), "pyjwt": pypi("jwt", PYJWT), "link": link, "org": "demo",
+    });
+    drive("wrappers", &server, &given);
 }
 
 #[test]

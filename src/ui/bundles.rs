@@ -11,10 +11,15 @@ pub(crate) const BUNDLES: &[(&str, &Chunks<'_>)] = &[
     ("app.js", &Chunks { files: CABINET, complete: false }),
     ("docs.js", &Chunks { files: &[], complete: true }),
     ("shared.js", &Chunks { files: &[], complete: true }),
-    ("embed.js", &Chunks { files: &[("chart/later.js", &["chart/later.js"])], complete: true }),
+    ("embed.js", &Chunks { files: CHART, complete: true }),
     ("embed-alerts.js", &Chunks { files: ALERTS, complete: true }),
     ("embed-dashboard.js", &Chunks { files: DASHBOARD, complete: true }),
 ];
+
+/// The files of the element for charts: the live stream, explanations of errors and retries; and the
+/// cursor with its tooltip, which the first event of a reader loads.
+const CHART: &[(&str, &[&str])] =
+    &[("chart/later.js", &["chart/later.js"]), ("chart/cursor.js", &["chart/cursor.js"])];
 
 /// The files of the cabinet.
 const CABINET: &[(&str, &[&str])] = &[

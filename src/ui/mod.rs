@@ -211,6 +211,9 @@ const FILES: &[Embedded] = files! {
     Module any "chart/api_error.js" => ["/chart/api_error.js"];
     Module any "chart/attributes.js" => ["/chart/attributes.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
+    Module any "chart/cursor.js" => ["/chart/cursor.js"];
+    Module any "chart/cursor_canvas.js" => ["/chart/cursor_canvas.js"];
+    Module any "chart/cursor_style.js" => ["/chart/cursor_style.js"];
     Module any "chart/diagnosis.js" => ["/chart/diagnosis.js"];
     Module any "chart/dom.js" => ["/chart/dom.js"];
     Module any "chart/event_reader.js" => ["/chart/event_reader.js"];
@@ -235,6 +238,7 @@ const FILES: &[Embedded] = files! {
     Module any "chart/style.js" => ["/chart/style.js"];
     Module any "chart/tip.js" => ["/chart/tip.js"];
     Module any "chart/token_source.js" => ["/chart/token_source.js"];
+    Module any "chart/tooltip.js" => ["/chart/tooltip.js"];
     Module any "chart/visitor_words.js" => ["/chart/visitor_words.js"];
     Module any "chart/view.js" => ["/chart/view.js"];
     Module any "chart/visibility.js" => ["/chart/visibility.js"];
@@ -552,6 +556,7 @@ const BUNDLES: &[Embedded] = bundles! {
     own "shared.js";
     any "embed.js";
     any "chart/later.js";
+    any "chart/cursor.js";
     any "embed-alerts.js";
     any "embed-alerts.later.js";
     any "embed-dashboard.js";

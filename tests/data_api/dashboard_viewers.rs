@@ -12,13 +12,13 @@ use tower::ServiceExt as _;
 use crate::test_server::{Reply, Who, ask, signed};
 use crate::wire::{DataFixture, NOW, Series, escaped};
 
-const A: &str = "/api/v1/orgs/acme/dashboards/a";
+pub(crate) const A: &str = "/api/v1/orgs/acme/dashboards/a";
 const B: &str = "/api/v1/orgs/acme/dashboards/b";
 
-type Labels = &'static [(&'static str, &'static str)];
+pub(crate) type Labels = &'static [(&'static str, &'static str)];
 
 /// The series of the tenant whose values a token locks.
-const ALPHA: [Labels; 3] = [
+pub(crate) const ALPHA: [Labels; 3] = [
     &[("__name__", "http_total"), ("job", "api"), ("tenant", "alpha"), ("env", "prod")],
     &[("__name__", "http_total"), ("job", "web"), ("tenant", "alpha"), ("env", "prod")],
     &[("__name__", "http_total"), ("job", "a.i"), ("tenant", "alpha"), ("env", "stage")],
@@ -33,7 +33,7 @@ const OTHERS: [Labels; 4] = [
 ];
 
 /// Returns a server with these series.
-async fn with_series(all: &[Labels]) -> DataFixture {
+pub(crate) async fn with_series(all: &[Labels]) -> DataFixture {
     let fixture = DataFixture::new().await;
     let samples: Vec<(i64, f64)> = (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, n as f64)).collect();
     let series: Vec<Series<'_>> = all.iter().map(|labels| (*labels, &samples[..])).collect();
@@ -41,11 +41,11 @@ async fn with_series(all: &[Labels]) -> DataFixture {
     fixture
 }
 
-async fn with_tenants() -> DataFixture {
+pub(crate) async fn with_tenants() -> DataFixture {
     with_series(&[&ALPHA[..], &OTHERS[..]].concat()).await
 }
 
-fn target(ref_id: &str, expr: &str) -> Value {
+pub(crate) fn target(ref_id: &str, expr: &str) -> Value {
     json!({ "refId": ref_id, "expr": expr, "legendFormat": "{{job}}" })
 }
 
@@ -66,7 +66,7 @@ fn variables() -> Value {
     ])
 }
 
-fn document(uid: &str, targets: &[Value]) -> Value {
+pub(crate) fn document(uid: &str, targets: &[Value]) -> Value {
     json!({
         "uid": uid,
         "title": format!("Dashboard {uid}"),
@@ -98,7 +98,7 @@ fn document(uid: &str, targets: &[Value]) -> Value {
     })
 }
 
-async fn store(fixture: &DataFixture, document: &Value) {
+pub(crate) async fn store(fixture: &DataFixture, document: &Value) {
     let path = "/api/v1/orgs/acme/dashboards";
     let made = fixture.server.post(path, &fixture.cabinet, json!({ "dashboard": document })).await;
     assert_eq!(made.status, 201, "{}", made.body);
@@ -132,7 +132,7 @@ fn locked() -> Value {
         "open": { "job": null, "one": null, "n": null, "free": null } } })
 }
 
-fn query(panel: i64, ref_id: &str) -> Value {
+pub(crate) fn query(panel: i64, ref_id: &str) -> Value {
     json!({ "id": format!("{panel}:{ref_id}"), "panel": panel, "ref": ref_id, "type": "range" })
 }
 
@@ -153,7 +153,12 @@ async fn data_of(
     lines
 }
 
-async fn data(fixture: &DataFixture, who: &Who, variables: &Value, queries: &[Value]) -> Vec<Value> {
+pub(crate) async fn data(
+    fixture: &DataFixture,
+    who: &Who,
+    variables: &Value,
+    queries: &[Value],
+) -> Vec<Value> {
     data_of(fixture, who, A, variables, queries).await
 }
 
@@ -305,7 +310,7 @@ async fn a_token_for_one_dashboard_asks_nothing_of_another() {
 }
 
 /// Values that would end a string, a matcher or the expression, if they were code.
-const HOSTILE: [&str; 27] = [
+pub(crate) const HOSTILE: [&str; 27] = [
     ".*",
     ".+",
     "bravo",
@@ -621,8 +626,8 @@ async fn the_range_of_a_live_query_is_the_one_that_its_panel_shows() {
 
 /// The shapes of 100 queries: each place of a reference, with each format, around locked and open
 /// variables.
-fn templates() -> Vec<String> {
-    let references = [
+pub(crate) fn templates() -> Vec<String> {
+    shaped(&[
         "$one",
         "${one}",
         "[[one]]",
@@ -636,7 +641,11 @@ fn templates() -> Vec<String> {
         "${one:json}",
         "$tenant",
         "${tenant:regex}",
-    ];
+    ])
+}
+
+/// Returns queries with each of these texts in each place of a reference.
+pub(crate) fn shaped(texts: &[&str]) -> Vec<String> {
     let shapes = [
         "http_total{{job=\"@\"}}",
         "http_total{{job=~\"@\"}}",
@@ -647,15 +656,13 @@ fn templates() -> Vec<String> {
         "sum by (@) (http_total)",
         "http_total{{tenant=~\"bravo|@\"}} or up",
     ];
-    let pairs = references.iter().flat_map(|reference| shapes.iter().map(move |shape| (reference, shape)));
-    pairs
-        .map(|(reference, shape)| shape.replace("{{", "{").replace("}}", "}").replace('@', reference))
-        .collect()
+    let pairs = texts.iter().flat_map(|text| shapes.iter().map(move |shape| (text, shape)));
+    pairs.map(|(text, shape)| shape.replace("{{", "{").replace("}}", "}").replace('@', text)).collect()
 }
 
 /// Returns a response without its times and without the number of samples that were read: a result
 /// that took long is cached, and the next response reads none.
-fn timeless(mut value: Value) -> Value {
+pub(crate) fn timeless(mut value: Value) -> Value {
     if let Some(stats) = value["stats"].as_object_mut() {
         stats.remove("elapsed_ms");
         stats.remove("samples");

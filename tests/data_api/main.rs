@@ -19,6 +19,7 @@ mod embeds;
 mod importing;
 mod listings;
 mod live;
+mod locked;
 mod mount;
 mod otlp_deltas;
 mod pictures;

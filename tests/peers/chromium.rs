@@ -50,6 +50,7 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
         "data" => node.arg(root().join("tests/peers/data_browser.mjs")),
         "alert_list" => node.arg(root().join("tests/peers/alert_list_browser.mjs")),
         "share" => node.arg(root().join("tests/peers/share_browser.mjs")),
+        "wrappers" => node.arg(root().join("tests/peers/wrappers_browser.mjs")),
         "embedded" => node.arg(root().join("tests/peers/embedded_browser.mjs")),
         _ => node.arg(root().join("tests/peers/browser.mjs")).arg(scenario),
     };

@@ -140,7 +140,7 @@ const bundles = readdirSync(served, { recursive: true }).map(String).filter((nam
 /** The files of a bundle share numbers. */
 for (const entry of ['app.js', 'docs.js', 'shared.js', 'embed.js', 'embed-alerts.js', 'embed-dashboard.js']) {
   const stem = `${entry.slice(0, -3)}.`;
-  const files = bundles.filter((one) => one === entry || (one.startsWith(stem) && one !== entry) || (entry === 'embed.js' && one === 'chart/later.js'));
+  const files = bundles.filter((one) => one === entry || (one.startsWith(stem) && one !== entry) || (entry === 'embed.js' && one.startsWith('chart/')));
   const names = new Map();
   const uses = [];
   const offers = new Map();

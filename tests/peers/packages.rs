@@ -96,11 +96,16 @@ pub(crate) fn environment(name: &str, package: &str) -> PathBuf {
 
 /// Installs a package of npm and its dependencies. Returns the folder with `node_modules`.
 pub(crate) fn npm(name: &str, package: &str) -> PathBuf {
-    filled(name, package, |folder| {
+    npm_all(name, &[package])
+}
+
+/// Installs packages of npm and their dependencies. Returns the folder with `node_modules`.
+pub(crate) fn npm_all(name: &str, packages: &[&str]) -> PathBuf {
+    filled(name, &packages.join(" "), |folder| {
         installed("node", "nodejs");
         let mut npm = Command::new(installed("npm", "npm"));
         npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
-        run(npm.arg(folder).arg(package), "its packages come from npm's registry");
+        run(npm.arg(folder).args(packages), "its packages come from npm's registry");
     })
 }
 

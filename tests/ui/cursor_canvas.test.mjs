@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { CursorCanvas } from '../../src/ui/assets/chart/paint.js';
+import { CursorCanvas } from '../../src/ui/assets/chart/cursor_canvas.js';
 
 /** A canvas that lists the calls of its pen. */
 function fakeCanvas() {

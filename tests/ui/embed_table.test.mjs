@@ -49,7 +49,7 @@ test('the guide lists every other property and method, and the element has each'
 });
 
 test('the guide lists every CSS variable and every part', () => {
-  const style = read('src/ui/assets/chart/style.js');
+  const style = ['style', 'cursor_style'].map((name) => read(`src/ui/assets/chart/${name}.js`)).join('');
   const used = [...style.matchAll(/--metric-chart-([a-z]+)/g)].map(([, name]) => name);
   const listed = table('CSS variable').flatMap(([names]) => code(names));
   assert.deepEqual(sorted(listed.map((name) => name.replace(/^--metric-chart-([a-z]+).*/, '$1'))), sorted(used));

@@ -62,10 +62,7 @@ class MetricChart extends HTMLElement {
     adoptProperties(this, [...PROPERTIES.keys(), 'title', 'data']);
     this.#view ??= new ChartView(this, {
       zoom: (range) => this.zoomTo(range),
-      select: async (...what) => {
-        const { selection } = await import('./chart/later.js');
-        this.#emit('select', selection(...what), { bubbles: true });
-      },
+      select: (detail) => this.#emit('select', detail, { bubbles: true }),
       retry: () => this.reload(),
     });
     this.#view.heading = this.#heading;

@@ -18,7 +18,7 @@ use axum::response::Response;
 use hyper::body::Frame;
 
 use super::parallel_encode::encode_prefix;
-use crate::api::encoding::{Coding, Encoder};
+use crate::api::encoding::{Coding, Encoder, Levels};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::{Lanes, Reply};
 use crate::api::prom_json::{self, BodyTooLarge, ResultCursor};
@@ -56,26 +56,31 @@ pub(in crate::api::orgs) struct Envelope {
 impl QueryBody {
     /// Compresses a complete body.
     pub(in crate::api::orgs) fn whole(body: Vec<u8>, coding: Coding) -> QueryBody {
-        let (body, coding) = coding.whole(body);
+        QueryBody::whole_at(body, coding, Levels::FAST)
+    }
+
+    /// Like [`QueryBody::whole`], with other levels.
+    pub(super) fn whole_at(body: Vec<u8>, coding: Coding, levels: Levels) -> QueryBody {
+        let (body, coding) = coding.whole_at(body, levels);
         QueryBody { body: Body::from(body), coding }
     }
 
-    /// Encodes a result, at once or in chunks, depending on its size. `lease` is held until the
-    /// value is dropped.
+    /// Encodes a result, at once or in chunks, depending on its size. The levels are those of a body
+    /// that is encoded at once. `lease` is held until the value is dropped.
     ///
     /// # Errors
     /// 422 if the body is known to be larger than `bytes_max` before its first byte is sent. 503 if
     /// there is no memory to hold the values until the client has read them.
     pub(in crate::api::orgs) fn encode(
         envelope: Envelope,
-        coding: Coding,
+        (coding, levels): (Coding, Levels),
         bytes_max: usize,
         lanes: &Lanes,
         org: OrgId,
         lease: Option<Arc<Lease>>,
     ) -> ApiResult<QueryBody> {
         match Beginning::encode(envelope, bytes_max, lanes, lease.as_ref())? {
-            Beginning::Whole(text) => Ok(QueryBody::whole(text, coding)),
+            Beginning::Whole(text) => Ok(QueryBody::whole_at(text, coding, levels)),
             Beginning::Prefix(prefix) => QueryBody::stream(*prefix, coding, bytes_max, lanes, org, lease),
         }
     }
@@ -387,6 +392,8 @@ mod tests {
     use crate::model::{Labels, Sample, Timestamp};
     use crate::promql::{MatrixSeries, MemoryPool};
 
+    const PLAIN: (Coding, Levels) = (Coding::Identity, Levels::FAST);
+
     fn matrix(series: usize, samples: usize) -> Value {
         let samples: Vec<Sample> = (0..samples)
             .map(|n| Sample { at: Timestamp::from_s(n as i64 * 15), value: n as f64 * 1.5 })
@@ -433,7 +440,8 @@ mod tests {
         {
             let value = matrix(series, samples);
             let text = expected(&value);
-            let body = QueryBody::encode(envelope(value), coding, usize::MAX, &lanes(), ORG, None);
+            let body =
+                QueryBody::encode(envelope(value), (coding, Levels::FAST), usize::MAX, &lanes(), ORG, None);
             let (sizes, mut all) = read_frames(body.expect("allowed")).await;
             if coding == Coding::Gzip {
                 let mut plain = Vec::new();
@@ -454,7 +462,7 @@ mod tests {
         let lease = pool.lease(ORG);
         lease.grow_to(bytes * 3, &|| false).expect("there is memory");
         let (lanes, lease) = (lanes(), Some(Arc::new(lease)));
-        let body = QueryBody::encode(envelope(value), Coding::Identity, usize::MAX, &lanes, ORG, lease);
+        let body = QueryBody::encode(envelope(value), PLAIN, usize::MAX, &lanes, ORG, lease);
         assert_eq!(pool.usage().bytes, bytes, "the lease shrinks to the values");
         read_frames(body.expect("allowed")).await;
         // The values are freed after the last chunk was read. The test's timeout bounds this loop.
@@ -470,7 +478,7 @@ mod tests {
         other.grow_to(8 << 20, &|| false).expect("there is memory");
         let lease = Some(Arc::new(pool.lease(ORG)));
         let (lanes, large) = (lanes(), envelope(matrix(10, 10_000)));
-        let body = QueryBody::encode(large, Coding::Identity, usize::MAX, &lanes, ORG, lease);
+        let body = QueryBody::encode(large, PLAIN, usize::MAX, &lanes, ORG, lease);
         assert_eq!(body.expect_err("another query holds the memory").code(), Code::Busy);
     }
 
@@ -478,7 +486,7 @@ mod tests {
     async fn a_body_beyond_its_limit_is_refused_before_the_first_byte_or_ends_early() {
         for (bytes_max, refused) in [(1_000, true), (2_000_000, true), (5_000_000, false)] {
             let value = matrix(40, 10_000);
-            match QueryBody::encode(envelope(value), Coding::Identity, bytes_max, &lanes(), ORG, None) {
+            match QueryBody::encode(envelope(value), PLAIN, bytes_max, &lanes(), ORG, None) {
                 Err(error) => assert!(refused && error.code() == Code::QueryTooExpensive, "{error}"),
                 Ok(body) => {
                     assert!(!refused);

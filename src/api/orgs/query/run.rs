@@ -99,7 +99,10 @@ impl ReadDeps {
         request: impl Into<QueryRequest>,
         work: impl FnOnce(&mut QueryRun) -> ApiResult<Vec<u8>> + Clone + Send + 'static,
     ) -> ApiResult<Response> {
-        let body = self.run(request, move |run| Ok(QueryBody::whole(work(run)?, run.coding)));
+        let body = self.run(request, move |run| {
+            let body = work(run)?;
+            Ok(run.whole(body))
+        });
         Ok(body.await?.into_response())
     }
 

@@ -6,13 +6,10 @@ const DRAG_MIN = 6;
 const ZOOM_MIN = 5;
 
 /**
+ * @typedef {import('./view.js').ChartView} ChartView
+ *
  * @typedef {Object} PointerHost
- * @property {() => import('./columns.js').Columns|null} data
- * @property {() => import('./paint.js').Layout|null} place
- * @property {() => boolean} zoomed
  * @property {() => void} redraw draws the cursor again
- * @property {() => void} speak updates the text for screen readers
- * @property {(range: {start: number, end: number}|null) => void} zoom unix seconds; null resets
  * @property {(index: number, height: number|null) => void} select a step, by a click, a tap or Enter
  */
 
@@ -29,32 +26,52 @@ export class Pointer {
   #drag = null;
   /** Whether the last press was a drag, whose click selects nothing. */
   #dragged = false;
+  #surface;
+  #view;
   #host;
 
   /**
-   * @param {HTMLElement} surface
+   * @param {HTMLElement} surface the plot
+   * @param {ChartView} view
    * @param {PointerHost} host
    */
-  constructor(surface, host) {
+  constructor(surface, view, host) {
+    this.#surface = surface;
+    this.#view = view;
     this.#host = host;
-    surface.addEventListener('pointerdown', (event) => this.#press(event, surface));
-    surface.addEventListener('pointermove', (event) => this.#point(event));
-    surface.addEventListener('pointerup', () => this.#release());
-    surface.addEventListener('pointercancel', () => {
-      this.#drag = null;
-      this.move(null);
-    });
-    surface.addEventListener('pointerleave', (event) => {
-      if (event.pointerType === 'mouse' && !this.#drag) this.move(null);
-    });
-    surface.addEventListener('click', () => {
-      if (!this.#dragged && this.step !== null) host.select(this.step, this.height);
-    });
-    surface.addEventListener('dblclick', () => {
-      if (host.zoomed()) host.zoom(null);
-    });
-    surface.addEventListener('keydown', (event) => this.#key(event));
-    surface.addEventListener('blur', () => this.move(null));
+  }
+
+  /**
+   * Handles an event of the surface.
+   * @param {any} event
+   * @param {number} x the position in the surface at the time of the event
+   * @param {number} y
+   */
+  handle(event, x, y) {
+    switch (event.type) {
+      case 'pointermove':
+        return this.#point(x, y);
+      case 'pointerdown':
+        return this.#press(event, x, y);
+      case 'pointerup':
+        return this.#release();
+      case 'pointercancel':
+        this.#drag = null;
+        return this.move(null);
+      case 'pointerleave':
+        if (event.pointerType === 'mouse' && !this.#drag) this.move(null);
+        return;
+      case 'click':
+        if (!this.#dragged && this.step !== null) this.#host.select(this.step, this.height);
+        return;
+      case 'dblclick':
+        if (this.#view.isZoomed) this.#view.host.zoom(null);
+        return;
+      case 'keydown':
+        return this.#key(event);
+      case 'blur':
+        this.move(null);
+    }
   }
 
   /** The two edges of a drag, in pixels of the plot; null without one. */
@@ -68,50 +85,55 @@ export class Pointer {
    * @param {number|null} [height] of the pointer in the plot; null for the keyboard
    */
   move(index, height = null) {
-    const data = this.#host.data();
+    const { data } = this.#view;
     if (!data) return;
     const at = index === null ? null : Math.max(0, Math.min(data.count - 1, index));
     if (at === this.step && height === this.height) return;
     [this.step, this.height] = [at, height];
     this.#host.redraw();
-    if (height === null) this.#host.speak();
+    if (height === null) this.#view.speak();
   }
 
   /**
    * @param {PointerEvent} event
-   * @param {HTMLElement} surface
+   * @param {number} x
+   * @param {number} y
    */
-  #press(event, surface) {
+  #press(event, x, y) {
     this.#dragged = false;
     if (event.button !== 0) return;
-    if (event.pointerType === 'mouse' && this.#host.place()) {
-      this.#drag = { from: event.offsetX, to: event.offsetX, moved: false };
-      surface.setPointerCapture(event.pointerId);
+    if (event.pointerType === 'mouse' && this.#view.place) {
+      this.#drag = { from: x, to: x, moved: false };
+      this.#surface.setPointerCapture(event.pointerId);
     }
-    this.#point(event);
+    this.#point(x, y);
   }
 
-  /** @param {PointerEvent} event */
-  #point(event) {
-    const place = this.#host.place();
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  #point(x, y) {
+    const { place } = this.#view;
     if (!place) return;
     if (this.#drag) {
       const { left, right } = place.plot;
-      this.#drag.to = Math.max(left, Math.min(right, event.offsetX));
+      this.#drag.to = Math.max(left, Math.min(right, x));
       this.#drag.moved ||= Math.abs(this.#drag.to - this.#drag.from) > DRAG_MIN;
     }
-    this.move(place.index(event.offsetX), event.offsetY);
+    this.move(place.index(x), y);
   }
 
   #release() {
-    const [drag, place, data] = [this.#drag, this.#host.place(), this.#host.data()];
+    const drag = this.#drag;
+    const { place, data } = this.#view;
     this.#drag = null;
     this.#dragged = drag?.moved === true;
     if (!drag?.moved || !place || !data) return;
     const edge = (/** @type {number} */ x) => data.times[Math.max(0, Math.min(data.count - 1, place.index(x)))];
     const [start, end] = [edge(drag.from), edge(drag.to)].sort((a, b) => a - b);
     this.#host.redraw();
-    if (end > start) this.#host.zoom({ start, end });
+    if (end > start) this.#view.host.zoom({ start, end });
   }
 
   /**
@@ -119,17 +141,17 @@ export class Pointer {
    * @param {number} factor of the range: below 1 zooms in
    */
   #zoomBy(factor) {
-    const data = this.#host.data();
+    const { data } = this.#view;
     if (!data) return;
     const around = this.step === null ? (data.start + data.end) / 2 : data.times[this.step];
     const start = Math.max(1, Math.round(around - (around - data.start) * factor));
     const end = Math.min(Math.round(around + (data.end - around) * factor), Math.floor(Date.now() / 1000));
-    if (end - start >= ZOOM_MIN) this.#host.zoom({ start, end });
+    if (end - start >= ZOOM_MIN) this.#view.host.zoom({ start, end });
   }
 
   /** @param {KeyboardEvent} event */
   #key(event) {
-    const data = this.#host.data();
+    const { data } = this.#view;
     if (!data || event.ctrlKey || event.metaKey || event.altKey) return;
     const last = data.count - 1;
     const at = this.step ?? last;
@@ -149,7 +171,7 @@ export class Pointer {
       '=': () => this.#zoomBy(0.5),
       '-': () => this.#zoomBy(2),
       0: () => {
-        if (this.#host.zoomed()) this.#host.zoom(null);
+        if (this.#view.isZoomed) this.#view.host.zoom(null);
       },
     };
     if (!Object.hasOwn(keys, event.key)) return;

@@ -17,7 +17,7 @@ const SERIES = [
 ];
 
 // The page may set display and height of the element itself; `.frame`, the layout inside, does not
-// depend on it. `.hair` is as high as the plot inside its axes.
+// depend on it.
 const css = `
 :host {
   display: block; min-width: 0; position: relative;
@@ -44,21 +44,8 @@ const css = `
 .title:empty, .note:empty, .legend:empty { display: none; }
 .plot { position: relative; flex: 1 1 var(--metric-chart-height, 280px); min-height: 120px; }
 canvas, .cursor { position: absolute; inset: 0; width: 100%; height: 100%; }
-.hair { position: absolute; top: 8px; bottom: 24px; left: 0; width: 1px; background: var(--cursor); }
 .cursor { border-radius: 6px; touch-action: pan-y; cursor: crosshair; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
-.tip {
-  position: absolute; z-index: 2; top: 0; left: 0; max-width: min(340px, 88%); padding: 7px 10px 8px; pointer-events: none;
-  background: var(--metric-chart-tip, light-dark(#fffffff2, #1f232ef2)); border: 1px solid var(--axis); border-radius: 8px;
-  box-shadow: 0 6px 24px light-dark(#1c213026, #00000080); font-size: 12px;
-}
-.tip[hidden], .hair[hidden], .cursor[hidden] { display: none; }
-.tip .when { color: var(--muted); margin-bottom: 3px; white-space: nowrap; }
-.tip .row { display: grid; grid-template-columns: auto 1fr auto; gap: 7px; align-items: center; padding: 1px 0; }
-.tip .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.tip .value { font-weight: 600; }
-.tip .near .name { font-weight: 600; }
-.tip .more { color: var(--muted); }
 .swatch { flex: none; width: 14px; height: 3px; border-radius: 2px; background: currentColor; }
 .d1 { background: repeating-linear-gradient(90deg, currentColor 0 5px, transparent 5px 8px); }
 .d2 { background: repeating-linear-gradient(90deg, currentColor 0 2px, transparent 2px 4px); }
@@ -92,7 +79,6 @@ ${SERIES.map((_, index) => `.c${index} { color: var(--s${index}); }`).join(' ')}
 .reset[hidden] { display: none; }
 .unseen { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 @media (prefers-reduced-motion: reduce) { .bars i { animation: none; height: 60%; } }
-@media (forced-colors: active) { .tip { border-width: 2px; } }
 `;
 
 export const sheet = new CSSStyleSheet();

@@ -3,15 +3,12 @@
 import { ApiError } from './api_error.js';
 import { textOf } from './attributes.js';
 import { bounds, columns } from './columns.js';
-import { describeStep, legend, pressLegend, summaryTable, tooltip } from './legend.js';
-import { CursorCanvas, layout, paint } from './paint.js';
-import { moveHair, penOf } from './pen.js';
-import { Pointer } from './pointer.js';
-import { formatMoment } from './scale.js';
+import { describeStep, legend, pressLegend, summaryTable } from './legend.js';
+import { layout, paint } from './paint.js';
+import { penOf } from './pen.js';
 import { shadowTree } from './shadow.js';
 import { notes, showState } from './state.js';
 import { colours } from './style.js';
-import { Tip, fittingRows, placeTooltip } from './tip.js';
 import { Visibility } from './visibility.js';
 
 /**
@@ -21,10 +18,19 @@ import { Visibility } from './visibility.js';
  *
  * @typedef {Object} ViewHost
  * @property {(range: {start: number, end: number}|null) => void} zoom unix seconds; null resets
- * @property {(data: Columns, shown: Series[], index: number, value: number|null) => void} select
- *   `value` is that of the pointer's height
+ * @property {(detail: any) => void} select that of the event
  * @property {() => void} retry
  */
+
+/** The events of the plot that show that a reader comes: the first one loads the cursor. */
+const BEGINNINGS = ['pointerenter', 'focus'];
+/** The events that move the cursor. */
+const MOVES = [
+  ...['pointerdown', 'pointermove', 'pointerup', 'pointercancel', 'pointerleave'],
+  ...['click', 'dblclick', 'keydown', 'blur'],
+];
+/** The most events that wait for the cursor. */
+const WAITING_MAX = 50;
 
 const FONT = '11px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif';
 
@@ -32,27 +38,31 @@ export class ChartView {
   /** The drawn data; null without any value. @type {import('./columns.js').Columns|null} */
   data = null;
   #element;
-  #host;
+  host;
+  /** The drawn series. @type {Series[]} */
+  shown = [];
+  /** The positions of the drawing; null without one. @type {import('./paint.js').Layout|null} */
+  place = null;
+  /** Those of the drawing. @type {import('./style.js').Colours|null} */
+  colours = null;
+  /** Width and height of the plot, as observed: reading them would lay out the page. */
+  size = [0, 0];
   #nodes;
-  #pointer;
-  #cursor;
-  #tip;
+  /** null until a reader needs it. @type {import('./cursor.js').ChartCursor|null} */
+  #cursor = null;
+  /**
+   * Events since the load of the cursor began, each with its position in the plot; null before.
+   * @type {[any, number, number][]|null}
+   */
+  #waiting = null;
   #heading = '';
   /** @type {string[]} */
   #messages = [];
-  /** @type {Series[]} */
-  #shown = [];
-  /** @type {import('./paint.js').Layout|null} */
-  #place = null;
-  /** @type {import('./style.js').Colours|null} */
-  #colours = null;
   /** @type {Series|null} */
   #lit = null;
   #visibility = new Visibility();
-  /** Width and height of the plot, as observed: reading them would lay out the page. */
-  #size = [0, 0];
   #observer = new ResizeObserver(([entry]) => {
-    this.#size = [entry.contentRect.width, entry.contentRect.height];
+    this.size = [entry.contentRect.width, entry.contentRect.height];
     this.#draw();
   });
   #scheme = matchMedia('(prefers-color-scheme: dark)');
@@ -63,22 +73,38 @@ export class ChartView {
    */
   constructor(element, host) {
     this.#element = element;
-    this.#host = host;
+    this.host = host;
     this.#nodes = shadowTree(element, () => host.zoom(null));
-    this.#tip = new Tip(this.#nodes.tip);
-    this.#cursor = new CursorCanvas(this.#nodes.over);
-    this.#pointer = new Pointer(this.#nodes.cursor, {
-      data: () => this.data,
-      place: () => this.#place,
-      zoomed: () => this.#isZoomed,
-      redraw: () => this.#drawCursor(),
-      speak: () => this.#speak(),
-      zoom: host.zoom,
-      select: (index, height) => {
-        const value = height === null || !this.#place ? null : this.#place.value(height);
-        if (this.data) host.select(this.data, this.#shown, index, value);
-      },
-    });
+    for (const name of [...BEGINNINGS, ...MOVES]) {
+      this.#nodes.cursor.addEventListener(name, (event) => this.#follow(event));
+    }
+  }
+
+  /**
+   * Passes an event of the plot to the cursor.
+   * @param {any} event
+   */
+  #follow(event) {
+    const { type, offsetX, offsetY } = event;
+    if (this.#cursor) this.#cursor.handle(event, offsetX, offsetY);
+    else if (BEGINNINGS.includes(type)) this.#loadCursor();
+    else if (this.#waiting && this.#waiting.length < WAITING_MAX) {
+      // Of several moves in a row only the last one counts.
+      if (type === 'pointermove' && this.#waiting.at(-1)?.[0].type === type) this.#waiting.pop();
+      this.#waiting.push([event, offsetX, offsetY]);
+    }
+  }
+
+  async #loadCursor() {
+    if (this.#waiting) return;
+    this.#waiting = [];
+    // Without this module, as without a network, the chart has no cursor until the reader comes back.
+    const module = await import('./cursor.js').catch(() => null);
+    const waiting = this.#waiting;
+    this.#waiting = null;
+    if (!module) return;
+    this.#cursor = new module.ChartCursor(this.#nodes, this);
+    for (const [event, x, y] of waiting) this.#cursor.handle(event, x, y);
   }
 
   connect() {
@@ -93,7 +119,7 @@ export class ChartView {
 
   /** The width of the plot in CSS pixels. */
   get width() {
-    return this.#size[0] || this.#nodes.plot.clientWidth || 600;
+    return this.size[0] || this.#nodes.plot.clientWidth || 600;
   }
 
   /** Whether the reader presses a button of the legend, which an update would replace. */
@@ -107,25 +133,26 @@ export class ChartView {
     this.#nodes.title.textContent = text;
   }
 
-  get #unit() {
+  get unit() {
     return textOf(this.#element, 'unit');
   }
 
-  get #isZoomed() {
+  /** Whether a part of the range is shown. */
+  get isZoomed() {
     return this.#element.hasAttribute('start');
   }
 
   /** Draws again with the colours of the current scheme. */
   recolour = () => {
-    this.#colours = null;
+    this.colours = null;
     this.#draw();
   };
 
   /** Removes the picture. */
   forget() {
     this.data = null;
-    this.#shown = [];
-    this.#pointer.step = null;
+    this.shown = [];
+    this.#cursor?.keep();
     this.#visibility.clear();
     for (const node of [this.#nodes.legend, this.#nodes.note, this.#nodes.table]) node.replaceChildren();
     this.#draw();
@@ -155,7 +182,7 @@ export class ChartView {
     this.#lit = made.series.find((one) => one.full === this.#lit?.full) ?? null;
     this.#messages = [...(answer.warnings ?? []), ...(answer.infos ?? [])];
     this.data = made.series.some((one) => one.present) ? made : null;
-    if (this.#pointer.step) this.#pointer.step = Math.min(this.#pointer.step, made.count - 1);
+    this.#cursor?.keep();
     this.#update();
     this.settle(this.data ? 'drawn' : 'empty');
     this.#draw();
@@ -164,17 +191,17 @@ export class ChartView {
   /** Updates legend, notes, table and labels. */
   #update() {
     const { root, legend: names, note, table, cursor, reset } = this.#nodes;
-    reset.hidden = !this.#isZoomed;
+    reset.hidden = !this.isZoomed;
     const { data } = this;
-    this.#shown = this.#visibility.shown(data?.series ?? []);
+    this.shown = this.#visibility.shown(data?.series ?? []);
     const focused = [...names.children].findIndex((node) => node === root.activeElement);
     names.replaceChildren(...(data ? this.#legend(data.series) : []));
     if (focused >= 0) /** @type {HTMLElement|undefined} */ (names.children[focused])?.focus();
     note.textContent = data ? notes(data, this.#messages) : '';
-    table.replaceChildren(...(data ? [summaryTable(this.#heading, data, this.#unit)] : []));
+    table.replaceChildren(...(data ? [summaryTable(this.#heading, data, this.unit)] : []));
     cursor.setAttribute('aria-label', `${this.#heading || 'Chart'}: arrow keys move through time, plus and minus zoom`);
     cursor.setAttribute('aria-valuemax', String(data ? data.count - 1 : 0));
-    this.#speak();
+    this.speak();
   }
 
   /** @param {Series[]} series */
@@ -184,9 +211,9 @@ export class ChartView {
       open: this.#visibility.unfolded,
       pick: (one, only) => {
         this.#visibility.pick(series, one, only);
-        this.#shown = this.#visibility.shown(series);
+        this.shown = this.#visibility.shown(series);
         pressLegend(this.#nodes.legend, series, this.#visibility.hidden);
-        this.#speak();
+        this.speak();
         this.#draw();
       },
       light: (one) => {
@@ -217,55 +244,35 @@ export class ChartView {
       words,
       hasData: Boolean(this.data),
       messages: this.#messages,
-      retry: this.#host.retry,
+      retry: this.host.retry,
       infinite: this.data !== null && bounds(this.data.series) === null,
     });
   }
 
   #draw() {
-    const { base, hair, probe } = this.#nodes;
-    const [width, height] = this.#size;
+    const { base, probe } = this.#nodes;
+    const [width, height] = this.size;
     if (width < 40 || height < 40) return;
     const [pen, { data }] = [penOf(base, width, height), this];
     if (!pen) return;
     if (!data) {
       pen.clearRect(0, 0, width, height);
-      moveHair(hair, null);
-      this.#place = null;
-      this.#drawCursor();
+      this.place = null;
+      this.#cursor?.draw();
       return;
     }
-    this.#colours ??= colours(probe);
-    const span = bounds(this.#shown) ?? bounds(data.series) ?? { low: 0, high: 1 };
-    this.#place = layout(pen, { width, height, data, span, unit: this.#unit, font: FONT });
+    this.colours ??= colours(probe);
+    const span = bounds(this.shown) ?? bounds(data.series) ?? { low: 0, high: 1 };
+    this.place = layout(pen, { width, height, data, span, unit: this.unit, font: FONT });
     // The start of the time axis, for the content of the slot below the plot.
-    this.#element.style.setProperty('--metric-chart-left', `${this.#place.plot.left}px`);
-    const lit = this.#lit && this.#shown.includes(this.#lit) ? this.#lit : null;
-    paint(pen, this.#place, { data, shown: this.#shown, colours: this.#colours, lit });
-    this.#drawCursor();
+    this.#element.style.setProperty('--metric-chart-left', `${this.place.plot.left}px`);
+    const lit = this.#lit && this.shown.includes(this.#lit) ? this.#lit : null;
+    paint(pen, this.place, { data, shown: this.shown, colours: this.colours, lit });
+    this.#cursor?.draw();
   }
 
-  #drawCursor() {
-    const [place, { data }, inks] = [this.#place, this, this.#colours];
-    if (!place || !data || !inks) {
-      this.#cursor.draw(this.#size, null, null);
-      this.#tip.hide();
-      return;
-    }
-    const { step: cursor, height, band } = this.#pointer;
-    this.#cursor.draw(this.#size, place, { data, shown: this.#shown, colours: inks, cursor, band });
-    moveHair(this.#nodes.hair, cursor === null ? null : place.x(data.times[cursor]));
-    if (cursor === null || band) {
-      this.#tip.hide();
-      return;
-    }
-    const value = height === null ? null : place.value(height);
-    const rows = tooltip(this.#shown, cursor, this.#unit, value, this.#tip.window, fittingRows(place.height));
-    this.#tip.show(formatMoment(data.times[cursor]), rows);
-    placeTooltip(this.#tip.box, place, place.x(data.times[cursor]), height ?? 30);
-  }
-
-  #speak() {
-    describeStep(this.#nodes.cursor, this.data, this.#shown, this.#pointer.step, this.#unit);
+  /** Updates the text of the cursor for screen readers. */
+  speak() {
+    describeStep(this.#nodes.cursor, this.data, this.shown, this.#cursor?.step ?? null, this.unit);
   }
 }
