@@ -12,7 +12,7 @@ pub mod unit_test;
 
 pub use alert::{AlertPhase, AlertTransition, RuleAlert};
 pub use engine::{
-    MissedPolicy, RuleCounters, RuleEngine, RuleEngineParts, RuleGroupKey, RuleGroupView, RuleSource,
+    HeldGroups, MissedPolicy, RuleCounters, RuleEngine, RuleEngineParts, RuleGroupKey, RuleGroupView, RuleSource,
     RuleView,
 };
 pub use file::{
