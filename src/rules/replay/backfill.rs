@@ -122,7 +122,7 @@ impl Backfill {
             }
         }
         Ok(Backfill {
-            blocks: blocks(&rules),
+            blocks: blocks(&rules, !shared.is_empty()),
             shared,
             rules,
             group: *group,
@@ -188,7 +188,8 @@ impl Backfill {
 }
 
 /// Splits rules into blocks, so that each rule reads samples of its block and of blocks before only.
-fn blocks(rules: &[BackfillRule]) -> Vec<RuleBlock> {
+/// `are_shared` states whether several rules write one metric.
+fn blocks(rules: &[BackfillRule], are_shared: bool) -> Vec<RuleBlock> {
     // The last rule that writes each metric.
     let writers: BTreeMap<&str, usize> =
         rules.iter().map(|rule| rule.compiled.rule.name()).zip(0..).collect();
@@ -208,6 +209,11 @@ fn blocks(rules: &[BackfillRule]) -> Vec<RuleBlock> {
         }
         blocks.push(RuleBlock { rules: first..end, reads_itself });
         first = end;
+    }
+    // A block that reads itself writes its markers at the end of each step, before a later block
+    // could write a value at the same time.
+    if are_shared && blocks.iter().any(|block| block.reads_itself) {
+        return vec![RuleBlock { rules: 0..rules.len(), reads_itself: true }];
     }
     blocks
 }
