@@ -111,25 +111,28 @@ proptest! {
     }
 
     #[test]
-    fn a_repeated_backfill_changes_nothing(
+    fn two_requests_write_what_live_evaluation_wrote_and_a_repetition_changes_nothing(
         rows in proptest::collection::vec((0..5u8, 0..5u8), 3..50),
         first in 0..RECORDED.len() - 1, cut in 1..50usize,
     ) {
-        let tsdb = Tsdb::scaffold();
+        let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
         let y = format!("- {{record: y, expr: '{}'}}\n", RECORDED[first]);
         let group = group_of(&[y, "- {record: z, expr: y * 2}\n".to_owned()]);
+        let mut live = GroupRun::new(Arc::new(group.clone()), &settings);
         for (step, (a, b)) in rows.iter().enumerate() {
             let seconds = i64::try_from(step).expect("small") * 10;
             for (job, value) in [("a", a), ("b", b)] {
                 let value = if *value == 0 { stale_nan() } else { f64::from(*value) };
                 put_both(&tsdb, "x", job, seconds - 5, value);
             }
+            live.evaluate(context(&tsdb, &settings, ORG), at(seconds), at(seconds));
         }
         let last = i64::try_from(rows.len()).expect("small") * 10 - 10;
         let cut = i64::try_from(cut.min(rows.len() - 1)).expect("small") * 10;
         backfill(&tsdb, &group, 0, cut - 10);
         backfill(&tsdb, &group, cut, last);
         let before = recorded(&tsdb, PAST);
+        prop_assert_eq!(&before, &recorded(&tsdb, ORG));
         backfill(&tsdb, &group, 0, last);
         prop_assert_eq!(recorded(&tsdb, PAST), before);
     }
