@@ -118,8 +118,8 @@ impl AlertSet {
         self.0.clear();
     }
 
-    /// Removes all alerts like [`AlertSet::clear`]. Returns the ends of those that were active before
-    /// the evaluation at `at`.
+    /// Removes all alerts like [`AlertSet::clear`]. Returns the ends of those that were active
+    /// before the evaluation at `at`.
     pub(in crate::rules) fn forget_active(&mut self, at: Timestamp) -> Vec<AlertTransition> {
         let alerts = std::mem::take(&mut self.0).into_values();
         let was_active = |alert: &RuleAlert| match alert.phase {

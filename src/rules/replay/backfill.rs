@@ -187,8 +187,8 @@ impl Backfill {
     }
 }
 
-/// Splits rules into blocks, so that each rule reads samples of its block and of blocks before only.
-/// `are_shared` states whether several rules write one metric.
+/// Splits rules into blocks, so that each rule reads samples of its block and of blocks before
+/// only. `are_shared` states whether several rules write one metric.
 fn blocks(rules: &[BackfillRule], are_shared: bool) -> Vec<RuleBlock> {
     // The last rule that writes each metric.
     let writers: BTreeMap<&str, usize> =
@@ -219,7 +219,8 @@ fn blocks(rules: &[BackfillRule], are_shared: bool) -> Vec<RuleBlock> {
 }
 
 impl BackfillRule {
-    /// Evaluates the rule at steps, and adds its samples to `pending`. Returns the number of values.
+    /// Evaluates the rule at steps, and adds its samples to `pending`. Returns the number of
+    /// values.
     fn run(
         &mut self,
         steps: Steps,
