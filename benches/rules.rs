@@ -7,7 +7,8 @@
 //! at a time. The CPU time of SECONDS (60) is measured, after two rounds, and with it the number of
 //! rounds that were skipped. Each server must have recorded all results.
 //!
-//! At last promlet evaluates 1,000 rules without any samples.
+//! At last promlet evaluates 1,000 rules without any samples, and backfills 1,000 rules over seven
+//! days.
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 
@@ -32,8 +33,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use promlet::clock::Clock;
-use promlet::model::{Labels, Sample};
+use promlet::clock::{Clock, Stopwatch};
+use promlet::model::{Labels, Sample, Timestamp};
 
 use arguments::{arguments, number};
 use harness::{Answer, ORG, Server, Start, bootstrap, percent, process_stats, remote_write, request};
@@ -51,6 +52,13 @@ const SAMPLES: i64 = 40;
 const REQUEST: usize = 500;
 /// The rules of the measurement without samples.
 const IDLE_RULES: usize = 1_000;
+
+/// The recording rules of the backfill.
+const BACKFILLED_RULES: usize = 1_000;
+/// The series that these rules read.
+const BACKFILLED_SERIES: usize = 100;
+/// The evaluations of each rule: seven days, every minute.
+const BACKFILLED_STEPS: i64 = 7 * 24 * 60;
 
 /// Returns the text of a file of rules.
 fn rule_file(rules: usize) -> String {
@@ -180,6 +188,52 @@ fn vmalert(dir: &Path, rules: usize, bodies: &[Vec<u8>], seconds: u64) -> f64 {
     Measured { name: "vmalert and VictoriaMetrics", pids: &pids, api, headers: &[] }.measure(rules, seconds)
 }
 
+/// Measures a backfill by the command line of a running server.
+fn backfill(dir: &Path) {
+    let server = Server::start(&Start { args: &["serve"], dir: &dir.join("promlet"), env: &bootstrap() });
+    let (_, secret) = server.api_key(&server.sign_in());
+    let end_s = Clock::System.now().as_s() / 60 * 60;
+    let start_s = end_s - (BACKFILLED_STEPS - 1) * 60;
+    for n in 0..BACKFILLED_SERIES {
+        let labels = Labels::from_pairs([("__name__", &*format!("load_{n}")), ("job", "rules")]);
+        let sample = |step: i64| Sample {
+            at: Timestamp::from_s(start_s + step * 60),
+            value: n as f64 + (step * 7 % 1_000) as f64,
+        };
+        let written = server.write(&secret, &[(labels, (0..BACKFILLED_STEPS).map(sample).collect())]);
+        assert_eq!(written.status, 204, "{}", written.body);
+    }
+    let mut text = "groups:\n".to_owned();
+    for rule in 0..BACKFILLED_RULES {
+        if rule % GROUP == 0 {
+            let _ = writeln!(text, "- name: group-{}\n  interval: 1m\n  rules:", rule / GROUP);
+        }
+        let metric = rule % BACKFILLED_SERIES;
+        let _ = writeln!(
+            text,
+            "  - {{record: recorded, labels: {{rule: r{rule}}}, expr: 'sum by (job) (load_{metric}) * {rule}'}}"
+        );
+    }
+    let file = dir.join("backfill.yml");
+    std::fs::write(&file, text).expect("written");
+    let cpu_s = || cpu_time::cpu_s(server.pid()).expect("a running process");
+    let (before, watch) = (cpu_s(), Stopwatch::start());
+    let output = Command::new(env!("CARGO_BIN_EXE_promlet"))
+        .args(["rules", "backfill", "--org", ORG, "--start", &start_s.to_string()])
+        .args(["--end", &end_s.to_string(), "--data-dir"])
+        .args([&dir.join("promlet"), &file])
+        .output()
+        .expect("it runs");
+    let (elapsed_s, cpu_s) = (watch.elapsed().as_secs_f64(), cpu_s() - before);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let expected = format!("{GROUP} rules, 1 008 000 samples, 0 refused");
+    assert!(lines.lines().all(|line| line.ends_with(&expected)), "{lines}");
+    println!(
+        "{BACKFILLED_RULES} rules backfilled over seven days: {elapsed_s:.1} s (goal 10), {cpu_s:.1} s of CPU"
+    );
+}
+
 fn main() {
     let args = arguments();
     let (rules, series) = (number(&args, 0, 10_000), number(&args, 1, 100_000));
@@ -194,4 +248,6 @@ fn main() {
     let folder = tempfile::tempdir().expect("a folder");
     let idle = promlet(folder.path(), IDLE_RULES, &[], seconds);
     println!("{IDLE_RULES} rules without samples: {:.1} % of a core (goal 2)", idle * 100.0);
+    let folder = tempfile::tempdir().expect("a folder");
+    backfill(folder.path());
 }

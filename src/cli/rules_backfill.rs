@@ -1,9 +1,9 @@
 //! `promlet rules backfill`: writes the series of recording rules for times before they existed, by
 //! the running server or, if none runs, in the folder itself.
 //!
-//! Rules are backfilled one after another in the order of their files, so that a rule reads the
-//! series of those before it. Samples that are written twice have the same bits, so an interrupted
-//! backfill is repeated as a whole.
+//! Groups are backfilled one after another in the order of their files, so that a rule reads the
+//! series of the groups before it. Samples that are written twice have the same bits, so an
+//! interrupted backfill is repeated as a whole.
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -27,24 +27,32 @@ enum Writer {
 
 /// Backfills all rules of the command.
 pub(super) fn run(settings: &Settings, command: &RulesBackfillCommand) -> anyhow::Result<()> {
-    let requests = requests(command)?;
+    let groups = groups(command)?;
     let mut writer = match AdminClient::connect(&settings.data_dir) {
         Ok(client) => Writer::Server(client),
-        Err(AdminError::NotRunning { .. }) => open(settings, &requests)?,
+        Err(AdminError::NotRunning { .. }) => open(settings, &groups)?,
         Err(error) => return Err(error.into()),
     };
-    let outcome = requests.into_iter().try_for_each(|(name, request)| writer.backfill(&name, request));
+    let outcome = groups.into_iter().try_for_each(|group| writer.backfill(group));
     let closed = writer.close();
     outcome.and(closed)
 }
 
-/// Returns the first request of each recording rule with the name of its rule.
-fn requests(command: &RulesBackfillCommand) -> anyhow::Result<Vec<(String, BackfillRequest)>> {
+/// The backfill of a group.
+struct GroupBackfill {
+    name: String,
+    rules: usize,
+    /// The first request.
+    request: BackfillRequest,
+}
+
+/// Returns the backfill of each group that has a wanted recording rule.
+fn groups(command: &RulesBackfillCommand) -> anyhow::Result<Vec<GroupBackfill>> {
     let end = command.end.unwrap_or_else(|| Clock::System.now());
     let mut all = Vec::new();
     for path in &command.files {
         for file in read_rule_files(path, RuleFileOptions::default()).map_err(anyhow::Error::msg)? {
-            for group in &file.groups {
+            for group in file.groups {
                 let step_ms = match command.step {
                     Some(step) => i64::try_from(step.as_millis()).unwrap_or(i64::MAX),
                     None => group.interval_ms.unwrap_or(RuleSettings::default().interval_ms),
@@ -59,16 +67,16 @@ fn requests(command: &RulesBackfillCommand) -> anyhow::Result<Vec<(String, Backf
                 if start > end {
                     bail!("no time between --start and --end is a multiple of {step_ms} ms");
                 }
+                let Some(group) = wanted(group, &command.rules) else { continue };
                 let request = BackfillRequest {
                     org: command.org.clone(),
-                    group: group_text(group),
-                    place: 0,
+                    group: group_text(&group),
                     start_ms: start.as_ms(),
                     end_ms: end.as_ms(),
                     step_ms,
                     continues: false,
                 };
-                all.extend(of_group(group, &command.rules, &request));
+                all.push(GroupBackfill { name: group.name, rules: group.rules.len(), request });
             }
         }
     }
@@ -78,20 +86,20 @@ fn requests(command: &RulesBackfillCommand) -> anyhow::Result<Vec<(String, Backf
     Ok(all)
 }
 
-fn of_group(group: &RuleGroup, names: &[String], first: &BackfillRequest) -> Vec<(String, BackfillRequest)> {
-    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
-    let rules = group.rules.iter().enumerate();
-    let recording = rules.filter(|(_, rule)| rule.alerting().is_none() && is_wanted(rule.name()));
-    let request = |place| BackfillRequest { place, ..first.clone() };
-    recording.map(|(place, rule)| (rule.name().to_owned(), request(place))).collect()
+/// Returns the group with its recording rules of these names, or of any name if there are no names.
+/// None: it has no such rule.
+fn wanted(mut group: RuleGroup, names: &[String]) -> Option<RuleGroup> {
+    let is_named = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    group.rules.retain(|rule| rule.alerting().is_none() && is_named(rule.name()));
+    (!group.rules.is_empty()).then_some(group)
 }
 
-fn open(settings: &Settings, requests: &[(String, BackfillRequest)]) -> anyhow::Result<Writer> {
+fn open(settings: &Settings, groups: &[GroupBackfill]) -> anyhow::Result<Writer> {
     let unopened = || format!("no server runs on {}, and it cannot be opened", settings.data_dir.display());
     let accounts = OpenAccounts::open(settings, Clock::System).with_context(unopened)?;
     let mut org = Err("there is no recording rule".to_owned());
-    for (_, request) in requests {
-        org = accounts.admit_backfill(request);
+    for group in groups {
+        org = accounts.admit_backfill(&group.request);
         if org.is_err() {
             break;
         }
@@ -103,16 +111,18 @@ fn open(settings: &Settings, requests: &[(String, BackfillRequest)]) -> anyhow::
 }
 
 impl Writer {
-    /// Backfills one rule and prints the number of written samples.
-    fn backfill(&mut self, name: &str, mut request: BackfillRequest) -> anyhow::Result<()> {
+    /// Backfills a group and prints the number of written samples.
+    fn backfill(&mut self, group: GroupBackfill) -> anyhow::Result<()> {
+        let GroupBackfill { name, rules, mut request } = group;
         let (mut stored, mut refused) = (0, 0);
         loop {
-            let part = self.write(&request).with_context(|| name.to_owned())?;
+            let part = self.write(&request).with_context(|| name.clone())?;
             (stored, refused) = (stored + part.stored, refused + part.refused);
             let Some(next_ms) = part.next_ms else { break };
             (request.start_ms, request.continues) = (next_ms, true);
         }
-        print_line(format_args!("{name}: {} samples, {} refused", number(stored), number(refused)))
+        let (stored, refused, s) = (number(stored), number(refused), if rules == 1 { "" } else { "s" });
+        print_line(format_args!("{name}: {rules} rule{s}, {stored} samples, {refused} refused"))
     }
 
     fn write(&mut self, request: &BackfillRequest) -> anyhow::Result<BackfillPart> {

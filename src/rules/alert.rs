@@ -96,7 +96,8 @@ pub struct AlertTransition {
     pub at: Timestamp,
     /// The labels of the alert.
     pub labels: Labels,
-    /// The new state. `None` if a pending alert ended without firing.
+    /// The new state. `None` if a pending alert ended without firing, or if an evaluation with too
+    /// many alerts removed the alert.
     pub phase: Option<AlertPhase>,
     /// The value of the series when it was last in the result.
     pub value: f64,
@@ -115,6 +116,18 @@ impl AlertSet {
     /// Removes all alerts without resolving them.
     pub(in crate::rules) fn clear(&mut self) {
         self.0.clear();
+    }
+
+    /// Removes all alerts like [`AlertSet::clear`]. Returns the ends of those that were active
+    /// before the evaluation at `at`.
+    pub(in crate::rules) fn forget_active(&mut self, at: Timestamp) -> Vec<AlertTransition> {
+        let alerts = std::mem::take(&mut self.0).into_values();
+        let was_active = |alert: &RuleAlert| match alert.phase {
+            AlertPhase::Pending | AlertPhase::Firing => alert.active_at < at,
+            AlertPhase::Resolved => alert.resolved_at == Some(at),
+        };
+        let end = |RuleAlert { labels, value, .. }| AlertTransition { at, labels, phase: None, value };
+        alerts.filter(was_active).map(end).collect()
     }
 
     /// Iterates over the alerts, resolved ones among them, in the order of their labels.

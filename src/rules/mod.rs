@@ -12,8 +12,8 @@ pub mod unit_test;
 
 pub use alert::{AlertPhase, AlertTransition, RuleAlert};
 pub use engine::{
-    MissedPolicy, RuleCounters, RuleEngine, RuleEngineParts, RuleGroupKey, RuleGroupView, RuleSource,
-    RuleView,
+    HeldGroups, MissedPolicy, RuleCounters, RuleEngine, RuleEngineParts, RuleGroupKey, RuleGroupView,
+    RuleSource, RuleView,
 };
 pub use file::{
     RULE_FILE_BYTES_MAX, RULE_GROUPS_MAX, RULES_MAX, RuleFileOptions, TemplateCheck, decode_rule,
@@ -21,6 +21,8 @@ pub use file::{
 };
 use group::TemplateQuery;
 pub use group::{AlertingRule, Rule, RuleGroup, RuleKind};
-pub use replay::{Backfill, BackfillReport, ReplayError, RulePreview, RulePreviewGroup, preview_rule};
+pub use replay::{
+    Backfill, BackfillReport, BackfillTimes, ReplayError, RulePreview, RulePreviewGroup, preview_rule,
+};
 pub use run::{GroupRun, RuleContext, RuleHealth, RuleSettings};
 pub use template::go_exponent;

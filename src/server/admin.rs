@@ -282,12 +282,13 @@ impl AdminContext {
         commands.perform(command)
     }
 
-    fn backfill(&self, request: &BackfillRequest) -> Result<Value, String> {
+    fn backfill(&self, request: &BackfillRequest, stopping: &AtomicBool) -> Result<Value, String> {
         let identity = self.identity.as_deref().ok_or("accounts are not open here")?;
         let now = self.clock.now();
         let options = RuleFileOptions::within(&self.rule_settings.caps);
         let org = rule_backfill::admit(identity, request, options, now)?;
-        let part = rule_backfill::run(org, &self.tsdb, &self.rule_settings, request, now)?;
+        let (tsdb, settings) = (&self.tsdb, &self.rule_settings);
+        let part = rule_backfill::run(org, tsdb, settings, request, (now, Some(stopping)))?;
         Ok(json!(part))
     }
 }
@@ -352,7 +353,8 @@ impl AdminServer {
         Ok(AdminServer { dir, stopping, open, listening, thread: Some(thread) })
     }
 
-    /// Stops the thread. Requests in progress are finished, waiting clients are disconnected.
+    /// Stops the thread. Requests in progress are finished, except for backfills, which end with an
+    /// error. Waiting clients are disconnected.
     pub(super) fn stop(mut self) {
         self.stopping.store(true, Ordering::SeqCst);
         // Wakes the thread up. If that fails, the thread has already ended.
@@ -397,9 +399,9 @@ fn accept(
         if stopping.load(Ordering::SeqCst) {
             break;
         }
-        let context = Arc::clone(context);
+        let (context, stopping) = (Arc::clone(context), Arc::clone(stopping));
         let spawned = std::thread::Builder::new().name("admin-command".to_owned()).spawn(move || {
-            serve_connection(&stream, &context);
+            serve_connection(&stream, &context, &stopping);
             drop(guard);
         });
         // If no thread can be started, the connection is closed here.
@@ -412,7 +414,7 @@ fn accept(
 }
 
 /// Serves requests until the client closes the connection.
-fn serve_connection(stream: &UnixStream, context: &AdminContext) {
+fn serve_connection(stream: &UnixStream, context: &AdminContext, stopping: &AtomicBool) {
     let mut staged: Option<BackupStage<'_>> = None;
     // A client that stages a backup keeps the connection open while it copies.
     while let Some(request) = read_request(stream, staged.is_some()) {
@@ -429,7 +431,7 @@ fn serve_connection(stream: &UnixStream, context: &AdminContext) {
                 Err(message) => json!({ "error": message }),
             },
             Ok(AdminRequest::Backfill { request }) => {
-                context.backfill(&request).unwrap_or_else(|message| json!({ "error": message }))
+                context.backfill(&request, stopping).unwrap_or_else(|message| json!({ "error": message }))
             }
             Ok(AdminRequest::Seal) => seal(context),
             Ok(AdminRequest::Promote { accepts_loss }) => {

@@ -1,25 +1,30 @@
 //! Backfills of recording rules for the command line: by the running server over `admin.sock`, or
 //! in a stopped folder.
 
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Stopwatch;
 use crate::identity::Identity;
 use crate::kv::with_sources;
-use crate::model::{OrgId, Steps, Timestamp};
+use crate::model::{OrgId, Timestamp};
 use crate::rules::{
-    Backfill, BackfillReport, RuleContext, RuleFileOptions, RulePreviewGroup, RuleSettings, decode_rule_group,
+    Backfill, BackfillTimes, RuleContext, RuleFileOptions, RulePreviewGroup, RuleSettings, decode_rule_group,
 };
 use crate::tsdb::Tsdb;
 
-/// A recording rule and the times for which its series are written.
+/// The time after which a request begins no further slice.
+const REQUEST_TIME: Duration = Duration::from_secs(1);
+
+/// Recording rules and the times for which their series are written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackfillRequest {
     /// The slug of the organisation.
     pub org: String,
-    /// The group of the rule as YAML.
+    /// A group of recording rules as YAML.
     pub group: String,
-    /// The place of the rule in its group, from 0 on.
-    pub place: usize,
     /// The first time, in milliseconds since 1970.
     pub start_ms: i64,
     /// The last time, inclusive, in milliseconds since 1970.
@@ -41,7 +46,7 @@ pub struct BackfillPart {
     pub next_ms: Option<i64>,
 }
 
-/// Returns the organisation of a backfill, and records the backfill of a rule that begins.
+/// Returns the organisation of a backfill, and records the rules of a backfill that begins.
 ///
 /// # Errors
 /// A sentence.
@@ -59,13 +64,14 @@ pub(super) fn admit(
     }
     if !request.continues {
         let group = decode_rule_group(&request.group, caps).map_err(|error| error.to_string())?;
-        let rule = group.rules.get(request.place).ok_or("the group has no such rule")?;
-        identity.note_backfill(None, org, rule.name(), now).map_err(|error| with_sources(&error))?;
+        let names: Vec<&str> = group.rules.iter().map(|rule| rule.name()).collect();
+        identity.note_backfill(None, org, &names, now).map_err(|error| with_sources(&error))?;
     }
     Ok(org)
 }
 
-/// Writes a part of a backfill: a slice, so that a server that stops waits for one query only.
+/// Writes a part of a backfill: slices until [`REQUEST_TIME`] has passed. `stops` cancels the
+/// running query.
 ///
 /// # Errors
 /// A sentence.
@@ -74,18 +80,26 @@ pub(super) fn run(
     tsdb: &Tsdb,
     settings: &RuleSettings,
     request: &BackfillRequest,
-    now: Timestamp,
+    (now, stops): (Timestamp, Option<&AtomicBool>),
 ) -> Result<BackfillPart, String> {
     let options = RuleFileOptions::within(&settings.caps);
     let group = decode_rule_group(&request.group, options).map_err(|error| error.to_string())?;
-    let rule = group.rules.get(request.place).ok_or("the group has no such rule")?;
     let [start, end] = [request.start_ms, request.end_ms].map(Timestamp::from_ms);
-    let steps = Steps::new(start, end, request.step_ms).map_err(|error| error.to_string())?;
+    let times = BackfillTimes { start, end, step_ms: request.step_ms };
     let query_offset_ms = group.query_offset_ms.unwrap_or_default();
     let preview = RulePreviewGroup { limit: group.limit, query_offset_ms };
-    let context = RuleContext { settings, tsdb, org, cancel: None, since: None };
-    let report = Backfill::new(rule, &preview, steps, now)
-        .and_then(|backfill| backfill.run_slice(start, context, now));
-    let BackfillReport { stored, refused, next } = report.map_err(|error| error.to_string())?;
-    Ok(BackfillPart { stored, refused, next_ms: next.map(Timestamp::as_ms) })
+    let context = RuleContext { settings, tsdb, org, cancel: stops, since: None };
+    let watch = Stopwatch::start();
+    let sentence = |error: crate::rules::ReplayError| error.to_string();
+    let mut backfill = Backfill::new(&group.rules, &preview, times, now).map_err(sentence)?;
+    let mut part = BackfillPart { stored: 0, refused: 0, next_ms: None };
+    while backfill.next().is_some() {
+        let slice = backfill.run_slice(usize::MAX, context, now).map_err(sentence)?;
+        (part.stored, part.refused) = (part.stored + slice.stored, part.refused + slice.refused);
+        if watch.elapsed() >= REQUEST_TIME {
+            break;
+        }
+    }
+    part.next_ms = backfill.next().map(Timestamp::as_ms);
+    Ok(part)
 }

@@ -3,6 +3,9 @@
 //! The files are read at the start and on SIGHUP. They are used together or not at all: a file with
 //! a mistake leaves the rules as they were.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -137,6 +140,16 @@ pub(super) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
 
+/// The groups of the files as they were loaded.
+#[derive(Debug)]
+struct LoadedGroups {
+    groups: Vec<FileRuleGroup>,
+    /// A time after which no evaluation of an older group begins.
+    at: Timestamp,
+    /// Whether a failure to store them has been reported.
+    is_reported: bool,
+}
+
 /// The rules of the operator's files.
 #[derive(Debug)]
 pub(super) struct RuleFiles {
@@ -145,8 +158,10 @@ pub(super) struct RuleFiles {
     /// The slug of the organisation; the first organisation if it is missing.
     org: Option<String>,
     loaded: Vec<RuleSource>,
-    /// Whether the files were loaded since the start, or since another process evaluated them.
-    are_loaded: bool,
+    /// The groups that were loaded, until the accounts have stored them.
+    unstored: Option<LoadedGroups>,
+    /// Whether the ends of the groups before the start, or before a promotion, are planned.
+    are_ends_planned: bool,
     /// The reason why the rules are not evaluated yet, which has been reported.
     waits_for: Option<String>,
 }
@@ -157,20 +172,25 @@ impl RuleFiles {
             path: settings.rules.clone(),
             org: settings.rules_org.clone(),
             loaded: Vec::new(),
-            are_loaded: false,
+            unstored: None,
+            are_ends_planned: false,
             waits_for: None,
         }
     }
 
     /// Loads the files if `is_due` is set, and clears it. It stays set while there is no
-    /// organisation.
-    fn follow(&mut self, identity: &Identity, engine: &RuleEngine, is_due: &AtomicBool, now: Timestamp) {
-        if !is_due.load(Ordering::SeqCst) {
-            return;
+    /// organisation. Groups that could not be stored are stored later.
+    fn follow(&mut self, identity: &Identity, engine: &RuleEngine, is_due: &AtomicBool, clock: &Clock) {
+        if is_due.load(Ordering::SeqCst) {
+            self.load_due(identity, engine, is_due, clock);
         }
+        self.store(identity, engine);
+    }
+
+    fn load_due(&mut self, identity: &Identity, engine: &RuleEngine, is_due: &AtomicBool, clock: &Clock) {
         let Some(path) = self.path.clone() else {
             is_due.store(false, Ordering::SeqCst);
-            return self.remember(identity, engine, &[], now);
+            return self.remember(Vec::new(), clock.now());
         };
         let org = match operator_org(identity, self.org.as_deref(), "--rules-org") {
             Ok(org) => org,
@@ -185,10 +205,14 @@ impl RuleFiles {
         match self.load(&path, org, engine) {
             Ok(groups) => {
                 tracing::info!(groups = groups.len(), "the rules of {} are loaded", path.display());
-                self.remember(identity, engine, &groups, now);
+                self.remember(groups, clock.now());
             }
             Err(error) => tracing::error!("rules: {error}; the rules stay as they were"),
         }
+    }
+
+    fn remember(&mut self, groups: Vec<FileRuleGroup>, at: Timestamp) {
+        self.unstored = Some(LoadedGroups { groups, at, is_reported: false });
     }
 
     /// Reads the files and replaces the rules.
@@ -219,35 +243,53 @@ impl RuleFiles {
         Ok(groups)
     }
 
-    /// Stores which groups are loaded. After a start, ends the series of those that were removed or
-    /// changed shortly before it, or while the server was stopped.
-    fn remember(
-        &mut self,
-        identity: &Identity,
-        engine: &RuleEngine,
-        groups: &[FileRuleGroup],
-        now: Timestamp,
-    ) {
-        let removed = match identity.set_file_rule_groups(groups, now.plus_ms(-REPLACED_MS_MAX), now) {
-            Ok(removed) => removed,
-            Err(error) => return tracing::warn!("the groups of rule files cannot be stored: {error}"),
-        };
-        // The engine itself ends the series of rules that were removed since.
-        if std::mem::replace(&mut self.are_loaded, true) {
-            return;
-        }
-        for (number, RemovedFileGroup { group, removed_at }) in (0..).zip(removed) {
-            let read =
-                |yaml: &str| decode_rule_group(yaml, RuleFileOptions::within(&engine.settings().caps)).ok();
-            let FileRuleGroup { org, path, name, yaml } = group;
-            let is_newer =
-                |newer: &&FileRuleGroup| (newer.org, &newer.path, &newer.name) == (org, &path, &name);
-            let newer = groups.iter().find(is_newer).and_then(|newer| read(&newer.yaml));
-            let ended = read(&yaml).and_then(|before| without_rules_of(before, newer.as_ref()));
-            if let Some(ended) = ended {
-                let key = RuleGroupKey::of_replaced(org, &path, &name, number);
-                engine.end_replaced(&key, ended, removed_at);
+    /// Stores which groups are loaded, if that is not stored yet. After a start, plans the ends of
+    /// the series of those that were removed or changed shortly before it, or while the server was
+    /// stopped.
+    fn store(&mut self, identity: &Identity, engine: &RuleEngine) {
+        let Some(loaded) = &mut self.unstored else { return };
+        let LoadedGroups { groups, at, is_reported } = loaded;
+        let since = at.plus_ms(-REPLACED_MS_MAX);
+        let mut stored = Ok(());
+        if !self.are_ends_planned {
+            // The engine itself ends the series of rules that are removed later.
+            match identity.removed_file_rule_groups(groups, since, *at) {
+                Ok(removed) => {
+                    end_removed(removed, groups, engine);
+                    self.are_ends_planned = true;
+                }
+                Err(error) => stored = Err(error),
             }
+        }
+        // If the ends are unknown, the rows must stay as they are.
+        match stored.and_then(|()| identity.set_file_rule_groups(groups, since, *at)) {
+            Ok(()) => self.unstored = None,
+            Err(error) if !std::mem::replace(is_reported, true) => {
+                tracing::warn!("the groups of rule files cannot be stored yet: {error}");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Forgets what was loaded, because another process evaluates the rules.
+    fn forget(&mut self) {
+        (self.unstored, self.are_ends_planned) = (None, false);
+    }
+}
+
+/// Ends the series of groups that were removed, except for those of rules that a newer version of
+/// the group has as well.
+fn end_removed(removed: Vec<RemovedFileGroup>, loaded: &[FileRuleGroup], engine: &RuleEngine) {
+    for (number, RemovedFileGroup { group, removed_at }) in (0..).zip(removed) {
+        let read =
+            |yaml: &str| decode_rule_group(yaml, RuleFileOptions::within(&engine.settings().caps)).ok();
+        let FileRuleGroup { org, path, name, yaml } = group;
+        let is_newer = |newer: &&FileRuleGroup| (newer.org, &newer.path, &newer.name) == (org, &path, &name);
+        let newer = loaded.iter().find(is_newer).and_then(|newer| read(&newer.yaml));
+        let ended = read(&yaml).and_then(|before| without_rules_of(before, newer.as_ref()));
+        if let Some(ended) = ended {
+            let key = RuleGroupKey::of_replaced(org, &path, &name, number);
+            engine.end_replaced(&key, ended, removed_at);
         }
     }
 }
@@ -268,21 +310,22 @@ impl Server {
         }
         let identity = Arc::clone(&self.identity);
         let (rules, clock) = (Arc::clone(engine), self.clock.clone());
-        let mut rounds: u64 = 0;
+        let (mut rounds, mut are_ends_planned) = (0_u64, false);
         let mut tick = move || {
             if identity.is_replica() {
                 // Another process evaluates. After a promotion everything is loaded.
                 rules.keys().iter().for_each(|key| rules.forget_group(key));
-                (rounds, files.are_loaded) = (0, false);
+                (rounds, are_ends_planned) = (0, false);
+                files.forget();
                 return is_due.store(true, Ordering::SeqCst);
             }
-            files.follow(&identity, &rules, &is_due, clock.now());
+            files.follow(&identity, &rules, &is_due, &clock);
             forget_deleted(&identity, &rules);
             if rounds.is_multiple_of(ROUNDS_A_RECONCILIATION) {
                 reconcile(&identity, &rules);
             }
-            if rounds == 0 {
-                end_replaced(&identity, &rules, clock.now());
+            if !are_ends_planned {
+                are_ends_planned = end_replaced(&identity, &rules, clock.now());
             }
             rounds += 1;
         };

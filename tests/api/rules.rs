@@ -336,6 +336,7 @@ async fn a_preview_has_the_transitions_and_a_backfill_writes_the_series() {
     assert_eq!(states, [json!("pending"), json!("firing"), json!("resolved")]);
     assert_eq!(preview["series"][0]["values"][0], json!([now as f64 - 70.0, "5"]));
     assert_eq!(preview["truncated"], false);
+    assert_eq!(preview["estimate"]["series"], 1);
     server.post(path, &owner, ask("{alert: A, expr: 'x >'}")).await.is(422, "validation_failed");
     let failing = ask("{record: y, expr: 'label_replace(x, \"a\", \"b\", \"job\", \"(\")'}");
     server.post(path, &owner, failing.clone()).await.is(422, "query_failed");

@@ -17,7 +17,7 @@ use crate::harness::{ORG, Server, Start, bootstrap, eventually, request};
 use crate::rules::{RULES, alerts};
 
 /// The number of kills in a quick and in a thorough run.
-const KILLS: [u64; 2] = [6, 100];
+const KILLS: [u64; 2] = [6, 200];
 /// The longest time between the start of a server, or its first complete answer, and its kill.
 const LIFE_MAX: Duration = Duration::from_millis(600);
 const WAIT_MAX: Duration = Duration::from_secs(60);

@@ -152,10 +152,7 @@ fn recording_rules_are_backfilled_by_a_running_server_and_in_a_stopped_folder() 
         server.get(&path, &[("Cookie", &cookie)]).json()["data"]["result"][0]["value"][1].clone()
     };
     let (code, text) = backfill(dir.path(), now_s, &["--org", ORG]);
-    assert_eq!(
-        (code, text.as_str()),
-        (Some(0), "twice: 11 samples, 0 refused\nfour_times: 11 samples, 0 refused\n")
-    );
+    assert_eq!((code, text.as_str()), (Some(0), "past: 2 rules, 22 samples, 0 refused\n"));
     assert_eq!([found(&server, "twice"), found(&server, "four_times")], ["220", "440"]);
     let (code, text) = backfill(dir.path(), now_s, &["--org", "none"]);
     assert!(code == Some(1) && text.contains("there is no organisation \"none\""), "{text}");
@@ -169,8 +166,13 @@ fn recording_rules_are_backfilled_by_a_running_server_and_in_a_stopped_folder() 
     assert!(server.terminate().success());
 
     let (code, text) = backfill(dir.path(), now_s, &["--org", ORG, "--rule", "twice", "--step", "50s"]);
-    assert_eq!((code, text.as_str()), (Some(0), "twice: 21 samples, 0 refused\n"));
+    assert_eq!((code, text.as_str()), (Some(0), "past: 1 rule, 21 samples, 0 refused\n"));
+    // More steps than a range query may have.
+    let steps = ["--org", ORG, "--rule", "twice", "--step", "50ms"];
+    let (code, text) = backfill(dir.path(), now_s, &steps);
+    assert_eq!((code, text.as_str()), (Some(0), "past: 1 rule, 20 001 samples, 0 refused\n"));
     let server = Server::serve(&store);
-    assert_eq!(found(&server, "twice"), "420");
+    // Each value of x is the result of the 1,000 steps until the next one.
+    assert_eq!(found(&server, "twice"), (2 * (190 * 1_000 + 20)).to_string());
     assert!(server.terminate().success());
 }

@@ -168,6 +168,7 @@ function preview({ yaml, start, end, step }) {
   return {
     body: {
       truncated: false,
+      estimate: { series: 2, samples: 40, memory_bytes: 1280 },
       series: ['db-1:9100', 'db-2:9100'].map((instance) => wave({ start, end, step }, { __name__: 'node_load1', instance })),
       transitions: /record:|up == 0/.test(yaml) ? [] : [
         { labels: labels('db-1:9100'), at: at(0.1), state: 'pending' },

@@ -228,7 +228,7 @@ async function rulesFlow() {
   check(held.length === 2 && held[1].part.includes('up == 0'), 'each text was asked for');
   for (const { go } of held.splice(0).reverse()) go();
   holding = '';
-  await see('2 series over the last day.');
+  await see('2 series over the last day. About 2 series, 40 samples, 1.25 KiB an evaluation.');
   await page.waitForTimeout(200);
   await see('No transitions');
   await page.getByLabel('YAML').fill(`name: hosts\nrules:\n  - alert: HighLoad\n    expr: node_load1 > (\n    fro: 10m\n`);

@@ -65,7 +65,7 @@ async function rulesFlow() {
   await see('Not saved yet.');
   await text.fill(GROUP);
   await page.locator('metric-chart[data-state="drawn"]').waitFor();
-  await see('over the last day');
+  await see('over the last day. About 1 series, 0 samples');
   await looks('editor');
   await page.getByRole('button', { name: 'Save' }).click();
   await toasted('always was saved.');

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { fingerprint, lanesOf, matches, matchersOf, matchersText, parseMatchers, transitionsOf } from '../../src/ui/assets/model/alerting.js';
-import { groupInterval, groupName, offsetOf, pathName, placeInGroup, placeOf, ruleAt, rulesOf } from '../../src/ui/assets/model/rule_text.js';
+import { groupInterval, groupLimit, groupName, offsetOf, pathName, placeInGroup, placeOf, ruleAt, rulesOf } from '../../src/ui/assets/model/rule_text.js';
 import { labelChanges, poolsOf, ruleLines, targetMatches } from '../../src/ui/assets/model/targets.js';
 import { FIRING, HOSTS_YAML } from '../peers/alerting_answers.mjs';
 
@@ -121,6 +121,12 @@ test('the rule at the caret is a text of its own', () => {
   assert.ok(rules[0].text.includes('\nlabels:\n  severity: page\n'));
   const at = (text) => ruleAt(HOSTS_YAML, HOSTS_YAML.indexOf(text))?.name;
   assert.deepEqual(['name: hosts', 'keep_firing_for', 'up == 0', 'sum by'].map(at), ['HighLoad', 'HighLoad', 'InstanceDown', 'job:up:sum']);
+});
+
+test('the limit of a group is that of its own key', () => {
+  assert.equal(groupLimit('name: a\nlimit: 30 # series\nrules:\n- {record: b, expr: up, labels: {limit: 5}}\n'), 30);
+  assert.equal(groupLimit('name: a\nlimit: -3\n'), 0);
+  assert.equal(groupLimit('name: a\nrules:\n- record: b\n  limit: 5\n'), 0);
 });
 
 test('groups are read in the styles that people write, and other texts have no rules', () => {

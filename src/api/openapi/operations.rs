@@ -446,7 +446,8 @@ const ORGANISATIONS: &[Operation] = &[
         .responses(&[(
             200,
             "{ transitions: { at: string(date-time), state: \"pending\" | \"firing\" | \"resolved\" | \"inactive\", labels: map<string>, value: string }[], \
-             series: { metric: map<string>, values: any[] }[], truncated: boolean }",
+             series: { metric: map<string>, values: any[] }[], truncated: boolean, \
+             estimate: { series: integer, samples: integer, memory_bytes: integer } 'The estimated cost of one evaluation' }",
             "The simulated result of the rule",
         )])
         .errors(PAST_ERRORS),

@@ -103,20 +103,23 @@ impl Identity {
         self.change(move |txn| record(txn, &event, now))
     }
 
-    /// Records that the past of a recording rule is written, by the command line if `actor` is
-    /// `None`. Blocks (commit).
+    /// Records that the past of recording rules is written, by the command line if `actor` is
+    /// `None`. Blocks (commits).
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`]; then a part may be recorded.
     pub fn note_backfill(
         &self,
         actor: Option<UserId>,
         org: OrgId,
-        rule: &str,
+        rules: &[&str],
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let event = Event::by_actor(actor, "rules.backfilled").of(org).target(rule);
-        self.change(move |txn| record(txn, &event, now))
+        let rules: Vec<String> = rules.iter().map(|rule| (*rule).to_owned()).collect();
+        self.change_each(&rules, move |txn, rule| {
+            let event = Event::by_actor(actor, "rules.backfilled").of(org).target(rule);
+            record(txn, &event, now)
+        })
     }
 
     /// Records that demo data is written to an organisation. Blocks (commit).

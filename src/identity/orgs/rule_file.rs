@@ -70,10 +70,64 @@ impl FileRuleGroupRow {
     }
 }
 
+/// The difference between the stored groups and the loaded ones.
+struct FileGroupDifference<'g> {
+    /// Loaded groups without a row.
+    missing: BTreeMap<FileGroupKey, &'g FileRuleGroup>,
+    /// The rows of all other groups; None for one that is forgotten.
+    rows: Vec<(FileGroupKey, Option<FileRuleGroupRow>)>,
+    /// The places in `rows` that changed.
+    changed: Vec<usize>,
+}
+
 impl Identity {
-    /// Stores that exactly these groups of files are loaded now. Returns the groups that were
-    /// removed or replaced at `since` or later, in no order; older ones are forgotten. A group that
-    /// does not fit is left out and logged. Blocks (commits).
+    fn file_group_difference<'g>(
+        &self,
+        loaded: &'g [FileRuleGroup],
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Result<FileGroupDifference<'g>, StoreError> {
+        let mut missing: BTreeMap<FileGroupKey, &FileRuleGroup> =
+            loaded.iter().map(|group| (group.key(), group)).collect();
+        let (mut rows, mut changed) = (Vec::new(), Vec::new());
+        for (key, mut row) in self.rows::<FileRuleGroupRow>(&())? {
+            let removed_at = match missing.remove(&key) {
+                Some(_) => None,
+                None => Some(row.removed_at.unwrap_or(now)),
+            };
+            let is_forgotten = removed_at.is_some_and(|at| at < since);
+            if is_forgotten || row.removed_at != removed_at {
+                changed.push(rows.len());
+            }
+            row.removed_at = removed_at;
+            rows.push((key, (!is_forgotten).then_some(row)));
+        }
+        Ok(FileGroupDifference { missing, rows, changed })
+    }
+
+    /// Returns the stored groups that were removed or replaced at `since` or later, in no order,
+    /// if exactly these groups of files are loaded now. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn removed_file_rule_groups(
+        &self,
+        loaded: &[FileRuleGroup],
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Result<Vec<RemovedFileGroup>, StoreError> {
+        let rows = self.file_group_difference(loaded, since, now)?.rows;
+        let removed = rows.into_iter().filter_map(|((org, _), row)| {
+            let FileRuleGroupRow { path, name, text, removed_at } = row?;
+            let removed_at = removed_at?;
+            let yaml = unpacked(text, TEXT_BYTES_MAX)?;
+            Some(RemovedFileGroup { group: FileRuleGroup { org, path, name, yaml }, removed_at })
+        });
+        Ok(removed.collect())
+    }
+
+    /// Stores that exactly these groups of files are loaded now. Groups that were removed before
+    /// `since` are forgotten. A group that does not fit is left out and logged. Blocks (commits).
     ///
     /// # Errors
     /// [`StoreError`]; then a part of the groups may be stored, and the next call stores the rest.
@@ -82,32 +136,12 @@ impl Identity {
         loaded: &[FileRuleGroup],
         since: Timestamp,
         now: Timestamp,
-    ) -> Result<Vec<RemovedFileGroup>, StoreError> {
-        let mut wanted: BTreeMap<FileGroupKey, &FileRuleGroup> =
-            loaded.iter().map(|group| (group.key(), group)).collect();
-        let (mut changes, mut removed, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for (key, mut row) in self.rows::<FileRuleGroupRow>(&())? {
-            let removed_at = match wanted.remove(&key) {
-                Some(_) => None,
-                None => Some(row.removed_at.unwrap_or(now)),
-            };
-            if removed_at.is_some_and(|at| at < since) {
-                changes.push((key, None));
-                continue;
-            }
-            bytes += row.bytes();
-            if row.removed_at != removed_at {
-                row.removed_at = removed_at;
-                changes.push((key, Some(row.clone())));
-            }
-            if let Some(removed_at) = removed_at
-                && let Some(yaml) = unpacked(row.text, TEXT_BYTES_MAX)
-            {
-                let group = FileRuleGroup { org: key.0, path: row.path, name: row.name, yaml };
-                removed.push(RemovedFileGroup { group, removed_at });
-            }
-        }
-        for (key, group) in wanted {
+    ) -> Result<(), StoreError> {
+        let FileGroupDifference { missing, rows, changed } =
+            self.file_group_difference(loaded, since, now)?;
+        let mut bytes: usize = rows.iter().filter_map(|(_, row)| Some(row.as_ref()?.bytes())).sum();
+        let mut changes: Vec<_> = changed.into_iter().filter_map(|place| rows.get(place).cloned()).collect();
+        for (key, group) in missing {
             let row = group.row()?;
             if row.bytes() > VALUE_BODY_BYTES_MAX || bytes + row.bytes() > ROWS_BYTES_MAX {
                 tracing::warn!("the group of rules {} of {} is not remembered", group.name, group.path);
@@ -124,7 +158,6 @@ impl Identity {
                 None => txn.remove::<FileRuleGroupRow>(key),
             }
             Ok(())
-        })?;
-        Ok(removed)
+        })
     }
 }

@@ -12,9 +12,12 @@ fn group(instance: &TestInstance, path: &str, yaml: &str) -> FileRuleGroup {
 /// Loads groups, and returns the path, the text and the age in milliseconds of the removed ones.
 fn load(instance: &TestInstance, groups: &[FileRuleGroup]) -> Vec<(String, String, i64)> {
     let now = instance.now;
-    let removed = instance.identity().set_file_rule_groups(groups, now.plus_ms(-HOUR_MS), now);
+    let (identity, since) = (instance.identity(), now.plus_ms(-HOUR_MS));
+    let removed = identity.removed_file_rule_groups(groups, since, now).expect("read");
+    identity.set_file_rule_groups(groups, since, now).expect("stored");
+    let again = identity.removed_file_rule_groups(groups, since, now).expect("read");
+    assert_eq!(again, removed, "storing changes nothing of it");
     let mut removed: Vec<_> = removed
-        .expect("stored")
         .into_iter()
         .map(|one| (one.group.path, one.group.yaml, now.ms_since(one.removed_at)))
         .collect();

@@ -44,9 +44,11 @@ impl RuleEngine {
             let context = RuleContext { settings, tsdb, org, cancel: None, since: None };
             let Some(last_at) = run.last_at else { continue };
             let at = now.max(last_at.plus_ms(1));
-            match is_removed {
-                true => run.end(context, at, now),
-                false => run.end_removed_rules(context, at, now),
+            if is_removed {
+                // If the store refuses it, the next start plans the end again.
+                run.end(context, at, now);
+            } else {
+                run.end_removed_rules(context, at, now);
             }
         }
     }

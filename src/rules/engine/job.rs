@@ -18,10 +18,6 @@ pub(super) const STACK_BYTES: usize = 8 << 20;
 /// How far the last evaluation may be ahead of the clock, in milliseconds, so that the state waits
 /// for the clock. Beyond it the state is restored as of now.
 pub(super) const AHEAD_MS_MAX: i64 = 2 * 3_600_000;
-/// How long after the time of its removal a group may still be evaluated, in milliseconds: until
-/// the removal is stored. Its interval, if that is shorter.
-const REMOVAL_MS_MAX: i64 = 1_000;
-
 /// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobKind {
@@ -107,12 +103,11 @@ impl RuleEngine {
             JobKind::Plan => next(now, 0),
             JobKind::End { removed_at, restored } => {
                 if !restored {
-                    let last = removed_at.plus_ms(grid.interval_ms.min(REMOVAL_MS_MAX));
                     // Another rule may raise alerts of the same names now.
-                    job.run.restore(context, last, |_| true);
+                    job.run.restore(context, removed_at, |_| true);
                 }
-                job.run.end(context, grid.end_of_removed(removed_at), now);
-                JobOutcome { next_due: None, skipped: 0 }
+                let is_done = job.run.end(context, grid.end_of_removed(removed_at), now);
+                JobOutcome { next_due: (!is_done).then(|| grid.after(now)), skipped: 0 }
             }
             JobKind::Evaluate => {
                 let (at, skipped) = grid.catch_up(job.due, now, self.parts.missed);
@@ -172,7 +167,7 @@ impl RuleEngine {
             (slot.view, slot.missed, slot.restored) = (view, missed, true);
             slot.run = Some(run);
             let (current, removed) = (slot.plan == plan, slot.removed_at.is_some());
-            if current && removed && kind.is_end() {
+            if current && removed && kind.is_end() && outcome.next_due.is_none() {
                 state.slots.remove(&key);
             } else if current && let Some(due) = outcome.next_due {
                 state.plan(&key, due);

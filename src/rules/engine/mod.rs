@@ -5,6 +5,7 @@
 //! take it and to put it back. The API reads copies that are made after each evaluation.
 
 mod ends;
+mod hold;
 mod job;
 mod queue;
 mod schedule;
@@ -25,6 +26,7 @@ use crate::clock::Clock;
 use crate::model::{AlertSink, OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
+pub use hold::HeldGroups;
 use job::{AHEAD_MS_MAX, JobKind, RuleJob};
 use queue::{DueQueue, PlannedEvaluation};
 pub use schedule::MissedPolicy;
@@ -120,6 +122,10 @@ struct GroupSlot {
     restored: bool,
     /// When the group was removed, if it waits for the end of its series.
     removed_at: Option<Timestamp>,
+    /// The changes under way, during which no evaluation begins ([`RuleEngine::hold`]).
+    holds: usize,
+    /// The due time of an evaluation that was taken from the queue meanwhile.
+    held_due: Option<Timestamp>,
     missed: u64,
     view: Arc<RuleGroupView>,
 }
@@ -134,6 +140,8 @@ impl GroupSlot {
             run: Some(Box::new(run)),
             restored: false,
             removed_at,
+            holds: 0,
+            held_due: None,
             missed: 0,
         }
     }
@@ -424,7 +432,7 @@ impl EngineState {
     fn plan(&mut self, key: &RuleGroupKey, due: Timestamp) {
         self.plans += 1;
         let Some(slot) = self.slots.get_mut(key) else { return };
-        slot.plan = self.plans;
+        (slot.plan, slot.held_due) = (self.plans, None);
         self.queue.plan(PlannedEvaluation { due, plan: self.plans, key: key.clone() });
     }
 
@@ -464,7 +472,11 @@ impl EngineState {
         self.notice_clock(now);
         loop {
             let PlannedEvaluation { due, plan, key } = self.queue.take(now)?;
-            let slot = self.slots.get_mut(&key).filter(|slot| slot.plan == plan);
+            let mut slot = self.slots.get_mut(&key).filter(|slot| slot.plan == plan);
+            if let Some(held) = slot.as_mut().filter(|slot| slot.holds > 0) {
+                held.held_due = Some(due);
+                slot = None;
+            }
             let Some((slot, run)) = slot.and_then(|slot| slot.run.take().map(|run| (slot, run))) else {
                 self.queue.done(key.org);
                 continue;

@@ -24,7 +24,7 @@ use crate::yaml::{self, Position, Spanned, YamlError};
 pub use text::group_text;
 
 /// The most bytes of a file, inclusive.
-pub const RULE_FILE_BYTES_MAX: usize = 10 << 20;
+pub const RULE_FILE_BYTES_MAX: usize = 8 << 20;
 /// The most groups of a file and of an organisation, inclusive.
 pub const RULE_GROUPS_MAX: usize = 1_000;
 /// The most rules of an organisation, inclusive.

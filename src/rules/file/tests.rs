@@ -134,7 +134,7 @@ fn an_error_of_an_expression_has_its_position_in_the_file() {
 #[test]
 fn sizes_and_counts_are_bounded() {
     let big = format!("# {}\n", "x".repeat(RULE_FILE_BYTES_MAX));
-    assert!(error(&big).contains("more than the 10485760 allowed"));
+    assert!(error(&big).contains("more than the 8388608 allowed"));
     let many: String = (0..=RULE_GROUPS_MAX).map(|at| format!("- name: g{at}\n")).collect();
     assert!(error(&format!("groups:\n{many}")).contains("1001 groups, more than the 1000 allowed"));
     let many = "  - {record: a, expr: '1'}\n".repeat(RULES_MAX + 1);

@@ -1,15 +1,22 @@
-//! The series of a recording rule for times before it existed, written slice by slice.
+//! The series of recording rules for times before they existed, written slice by slice.
 //!
-//! They have the samples that live evaluations at the same times would have written, staleness
-//! markers included: one at each step at which a series of the step before is missing. The series
-//! of the step before the first one are those that are stored at that time. So a backfill continues
-//! the samples of an earlier one and of live evaluation. The series of the last step get no marker:
-//! the next evaluation continues or ends them.
+//! They have the samples that live evaluations of the group at the same times would have written,
+//! staleness markers included: one at each step at which a series of the step before is missing.
+//! The series of the step before the first one are those that are stored at that time. So a
+//! backfill continues the samples of an earlier one and of live evaluation. The series of the last
+//! step get no marker: the next evaluation continues or ends them.
+//!
+//! A rule is evaluated over all steps of a slice at once, unless it may read samples of the steps
+//! before that it or a later rule of the group writes. As in [`GroupRun`](crate::rules::GroupRun),
+//! samples are written before a rule that may read them, and markers after values: if one rule
+//! continues the series that another one ends, its value wins.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::columns::{self, depends_on_range, times_of};
-use super::{ReplayError, RulePreviewGroup, shifted, slice};
+use super::{ReplayError, RulePreviewGroup, shifted};
 use crate::model::{
     BatchBuilder, Histogram, HistogramError, Labels, METRIC_NAME, MatchOp, Matcher, Sample, Steps, TimeRange,
     Timestamp, is_stale, stale_nan,
@@ -19,112 +26,243 @@ use crate::rules::group::Rule;
 use crate::rules::run::{CompiledRule, RuleContext, WRITE_SAMPLES_MAX, stored_histogram, stored_samples};
 use crate::tsdb::Snapshot;
 
-/// The steps of one slice.
-const SLICE_STEPS: usize = 500;
+/// The steps of the first slice. A slice of rules with few series is followed by a longer one.
+const SLICE_STEPS_MIN: usize = 500;
+/// The most steps of a slice, inclusive.
+const SLICE_STEPS_MAX: usize = 8_000;
+/// How much longer than the slice before a slice may be.
+const SLICE_GROWTH: usize = 4;
+/// The most samples that a rule is expected to yield in a longer slice.
+const SLICE_SAMPLES_MAX: usize = 40_000;
+/// The most evaluations of rules in a longer slice.
+const SLICE_EVALUATIONS_MAX: usize = 1_000_000;
 
-/// The result of a backfill.
+/// The result of a slice, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackfillReport {
     /// Samples that are stored, including those that were stored before.
     pub stored: u64,
     /// Samples that the store refused, such as those older than the retention.
     pub refused: u64,
-    /// The time from which the backfill continues; None: it is complete.
-    pub next: Option<Timestamp>,
+}
+
+/// The times of a backfill.
+#[derive(Clone, Copy, Debug)]
+pub struct BackfillTimes {
+    /// The first evaluation. It should be on the grid of the group.
+    pub start: Timestamp,
+    /// The end, inclusive.
+    pub end: Timestamp,
+    /// The time between two evaluations in milliseconds, above 0.
+    pub step_ms: i64,
 }
 
 /// A backfill, which a caller runs slice by slice. It can be continued after an interruption from
-/// the time of the last report: samples that are written twice have the same bits.
+/// the time of [`Backfill::next`]: samples that are written twice have the same bits.
 #[derive(Debug)]
 pub struct Backfill {
-    compiled: CompiledRule,
-    steps: Steps,
-    step_by_step: bool,
-    /// Whether a step may read samples that earlier steps wrote.
-    reads_itself: bool,
+    rules: Vec<BackfillRule>,
+    blocks: Vec<RuleBlock>,
+    /// The metrics that several rules write.
+    shared: BTreeSet<String>,
     group: RulePreviewGroup,
+    end: Timestamp,
+    step_ms: i64,
+    next: Option<Timestamp>,
+    /// The most steps of the next slice.
+    slice_steps: usize,
+}
+
+#[derive(Debug)]
+struct BackfillRule {
+    compiled: CompiledRule,
+    step_by_step: bool,
+    /// The series of the last step; None: those that are stored.
+    series: Option<HashSet<Labels>>,
+}
+
+/// Consecutive rules that read no sample of a later block.
+#[derive(Debug, PartialEq, Eq)]
+struct RuleBlock {
+    rules: Range<usize>,
+    /// Whether a rule of the block may read what it or a later rule wrote at the steps before.
+    reads_itself: bool,
 }
 
 impl Backfill {
-    /// Prepares a backfill of `rule` at `steps`, which should be on the grid of its group.
+    /// Prepares a backfill of rules of one group, in their order.
     ///
     /// # Errors
-    /// [`ReplayError::NotRecording`] or [`ReplayError::FutureEnd`].
+    /// [`ReplayError::NotRecording`], [`ReplayError::FutureEnd`] or [`ReplayError::Steps`].
     pub fn new(
-        rule: &Rule,
+        rules: &[Rule],
         group: &RulePreviewGroup,
-        steps: Steps,
+        times: BackfillTimes,
         now: Timestamp,
     ) -> Result<Backfill, ReplayError> {
-        if rule.alerting().is_some() {
+        let BackfillTimes { start, end, step_ms } = times;
+        if rules.iter().any(|rule| rule.alerting().is_some()) {
             return Err(ReplayError::NotRecording);
         }
-        if steps.end() > now {
+        if end > now {
             return Err(ReplayError::FutureEnd { now });
         }
-        let compiled = CompiledRule::new(std::sync::Arc::new(rule.clone()));
-        let step_by_step = depends_on_range(&rule.parsed.expr);
-        let reads_itself = compiled.may_read(&compiled);
-        Ok(Backfill { compiled, steps, step_by_step, reads_itself, group: *group })
+        // The number of all steps is not limited; that of each slice is.
+        Steps::new(start, end.min(start), step_ms)?;
+        let rule = |rule: &Rule| BackfillRule {
+            compiled: CompiledRule::new(Arc::new(rule.clone())),
+            step_by_step: depends_on_range(&rule.parsed.expr),
+            series: None,
+        };
+        let rules: Vec<BackfillRule> = rules.iter().map(rule).collect();
+        let (mut names, mut shared) = (BTreeSet::new(), BTreeSet::new());
+        for rule in &rules {
+            if !names.insert(rule.compiled.rule.name()) {
+                shared.insert(rule.compiled.rule.name().to_owned());
+            }
+        }
+        Ok(Backfill {
+            blocks: blocks(&rules, !shared.is_empty()),
+            shared,
+            rules,
+            group: *group,
+            end,
+            step_ms,
+            next: Some(start),
+            slice_steps: SLICE_STEPS_MIN,
+        })
     }
 
-    /// Evaluates and writes the slice that begins at `from`, or at the first step after it.
+    /// Returns the time at which the next slice begins; None: the backfill is complete.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.next
+    }
+
+    /// Evaluates and writes the next slice, of at most `steps_max` steps. Does nothing if the
+    /// backfill is complete.
     ///
     /// # Errors
     /// [`ReplayError`] if an evaluation or a write fails. A part of the slice may be written.
     pub fn run_slice(
-        &self,
-        from: Timestamp,
+        &mut self,
+        steps_max: usize,
         context: RuleContext<'_>,
         now: Timestamp,
     ) -> Result<BackfillReport, ReplayError> {
-        let first = self.steps.iter().position(|at| at >= from).unwrap_or(self.steps.len());
         let mut report = BackfillReport::default();
-        let Some(whole) = slice(self.steps, first, SLICE_STEPS) else { return Ok(report) };
-        let at_once = if self.reads_itself { 1 } else { SLICE_STEPS };
-        for part in (0..whole.len()).step_by(at_once) {
-            let Some(steps) = slice(whole, part, at_once) else { break };
-            self.run_steps(shifted(steps, -self.group.query_offset_ms)?, context, now, &mut report)?;
+        let Some(from) = self.next else { return Ok(report) };
+        let most = i64::try_from(self.slice_steps.min(steps_max).max(1)).unwrap_or(i64::MAX);
+        let last = from.plus_ms((most - 1).saturating_mul(self.step_ms));
+        let whole = Steps::new(from, last.min(self.end), self.step_ms)?;
+        let mut pending = PendingWrites::new(&mut report, &self.shared, context, now);
+        let mut largest = 0;
+        for block in &self.blocks {
+            let at_once = if block.reads_itself { 1 } else { whole.len() };
+            for part in (0..whole.len()).step_by(at_once) {
+                let Some(steps) = super::slice(whole, part, at_once) else { break };
+                let steps = shifted(steps, -self.group.query_offset_ms)?;
+                for rule in self.rules.get_mut(block.rules.clone()).into_iter().flatten() {
+                    largest = largest.max(rule.run(steps, self.group.limit, &mut pending)?);
+                }
+                // A sample of this step is one of the steps before in the next part.
+                if block.reads_itself {
+                    pending.write()?;
+                }
+            }
         }
-        let next = first + whole.len();
-        report.next = (next < self.steps.len()).then(|| self.steps.at(next));
+        pending.write()?;
+        let next = whole.end().plus_ms(self.step_ms);
+        self.next = (next <= self.end).then_some(next);
+        self.grow(whole.len(), largest);
         Ok(report)
     }
 
-    fn run_steps(
-        &self,
+    /// Makes the next slice longer after one of `steps` steps in which no rule yielded more than
+    /// `largest` samples, so that rules with few series are not written in many small pieces.
+    fn grow(&mut self, steps: usize, largest: usize) {
+        let by_samples = SLICE_SAMPLES_MAX.saturating_mul(steps) / largest.max(1);
+        let by_rules = SLICE_EVALUATIONS_MAX / self.rules.len().max(1);
+        let wanted = steps.saturating_mul(SLICE_GROWTH).min(by_samples).min(by_rules);
+        self.slice_steps = wanted.clamp(SLICE_STEPS_MIN, SLICE_STEPS_MAX);
+    }
+}
+
+/// Splits rules into blocks, so that each rule reads samples of its block and of blocks before
+/// only. `are_shared` states whether several rules write one metric.
+fn blocks(rules: &[BackfillRule], are_shared: bool) -> Vec<RuleBlock> {
+    // The last rule that writes each metric.
+    let writers: BTreeMap<&str, usize> =
+        rules.iter().map(|rule| rule.compiled.rule.name()).zip(0..).collect();
+    let last_read = |rule: &BackfillRule| match rule.compiled.metrics_read() {
+        None => Some(rules.len() - 1),
+        Some(names) => names.iter().filter_map(|name| writers.get(name.as_str()).copied()).max(),
+    };
+    let mut blocks = Vec::new();
+    let mut first = 0;
+    while first < rules.len() {
+        let (mut end, mut place, mut reads_itself) = (first + 1, first, false);
+        while let Some(rule) = rules.get(place).filter(|_| place < end) {
+            let read = last_read(rule).filter(|read| *read >= place);
+            reads_itself |= read.is_some();
+            end = end.max(read.map_or(0, |read| read + 1));
+            place += 1;
+        }
+        blocks.push(RuleBlock { rules: first..end, reads_itself });
+        first = end;
+    }
+    // A block that reads itself writes its markers at the end of each step, before a later block
+    // could write a value at the same time.
+    if are_shared && blocks.iter().any(|block| block.reads_itself) {
+        return vec![RuleBlock { rules: 0..rules.len(), reads_itself: true }];
+    }
+    blocks
+}
+
+impl BackfillRule {
+    /// Evaluates the rule at steps, and adds its samples to `pending`. Returns the number of
+    /// values.
+    fn run(
+        &mut self,
         steps: Steps,
-        context: RuleContext<'_>,
-        now: Timestamp,
-        report: &mut BackfillReport,
-    ) -> Result<(), ReplayError> {
-        let columns = columns::evaluate(&self.compiled, context, steps, self.step_by_step)?;
-        let written = columns.into_written(&self.compiled, self.group.limit)?;
-        let snapshot = context.snapshot();
-        let mut ends: BTreeMap<Labels, Vec<Timestamp>> = BTreeMap::new();
-        for labels in self.ended_before(steps, context, &snapshot, &written) {
-            let times = written.get(&labels).map(times_of).unwrap_or_default();
-            ends.insert(labels, missing_after(&times, steps, true));
+        limit: usize,
+        pending: &mut PendingWrites<'_>,
+    ) -> Result<usize, ReplayError> {
+        let compiled = &self.compiled;
+        if pending.are_read_by(compiled) {
+            pending.write()?;
         }
-        for (labels, series) in &written {
-            let missing = || missing_after(&times_of(series), steps, false);
-            ends.entry(labels.clone()).or_insert_with(missing);
+        let context = pending.context;
+        let columns = columns::evaluate(compiled, context, steps, self.step_by_step)?;
+        let written = columns.into_written(compiled, limit)?;
+        let before = match self.series.take() {
+            Some(series) => series,
+            None => self.ended_before(steps, context, &written),
+        };
+        for labels in before.iter().filter(|labels| !written.contains_key(*labels)) {
+            pending.mark(labels, vec![steps.start()]);
         }
-        let mut values = BackfillWriter::new(report, context, now);
-        for (labels, MatrixSeries { samples, histograms, .. }) in written {
+        let (mut series, mut values) = (HashSet::new(), 0);
+        for (labels, MatrixSeries { mut samples, mut histograms, .. }) in written {
+            let count = samples.len() + histograms.len();
+            values += count;
+            if count < steps.len() {
+                let times = times_of(&samples, &histograms);
+                pending.mark(&labels, missing_after(&times, steps, before.contains(&labels)));
+            }
+            let is_last = |at: Timestamp| at == steps.end();
+            if samples.last().is_some_and(|sample| is_last(sample.at))
+                || histograms.last().is_some_and(|point| is_last(point.at))
+            {
+                series.insert(labels.clone());
+            }
+            pending.take_times(&labels, &mut samples, &mut histograms);
             let histograms: Vec<(Timestamp, Histogram)> =
                 histograms.iter().map(recorded_histogram).collect::<Result<_, _>>()?;
-            values.add(&labels, samples, histograms)?;
+            pending.add(&labels, samples, histograms)?;
         }
-        values.finish()?;
-        // Another rule may have written the series at the same time. The stored value wins.
-        let mut markers = BackfillWriter::new(report, context, now);
-        for (labels, times) in ends.iter().filter(|(_, times)| !times.is_empty()) {
-            let marker = |at| Sample { at, value: stale_nan() };
-            let times = without_values(&snapshot, labels, times);
-            markers.add(labels, times.into_iter().map(marker).collect(), Vec::new())?;
-        }
-        markers.finish()
+        pending.metrics.insert(compiled.rule.name().to_owned());
+        self.series = Some(series);
+        Ok(values)
     }
 
     /// Returns the series of the rule that are stored one step before the first one, and are not in
@@ -133,26 +271,29 @@ impl Backfill {
         &self,
         steps: Steps,
         context: RuleContext<'_>,
-        snapshot: &Snapshot,
         written: &BTreeMap<Labels, MatrixSeries>,
     ) -> HashSet<Labels> {
+        let snapshot = context.snapshot();
         let before = steps.start().plus_ms(-steps.step_ms());
         let equal = |(name, value)| Matcher::new(name, MatchOp::Equal, value).ok();
         let name = (METRIC_NAME, self.compiled.rule.name());
         let matchers: Vec<Matcher> =
             std::iter::once(name).chain(self.compiled.fixed_labels()).filter_map(equal).collect();
-        let is_first = |series: &MatrixSeries| times_of(series).first() == Some(&steps.start());
+        let is_first = |series: &MatrixSeries| {
+            series.samples.first().is_some_and(|sample| sample.at == steps.start())
+                || series.histograms.first().is_some_and(|point| point.at == steps.start())
+        };
         let stored = snapshot.select(&matchers, TimeRange::new(before, before)).into_iter();
         let missing = stored.map(|series| series.labels).filter(|labels| {
             !written.get(labels).is_some_and(is_first)
-                && without_values(snapshot, labels, &[before]).is_empty()
+                && without_values(&snapshot, labels, &[before]).is_empty()
         });
         let missing: HashSet<Labels> = missing.collect();
         if missing.is_empty() {
             return missing;
         }
         // Another rule may write series with the same name and labels.
-        let result = self.compiled.result(context, snapshot, before);
+        let result = self.compiled.result(context, &snapshot, before);
         let own = result.and_then(|result| self.compiled.recorded(result)).unwrap_or_default();
         own.into_iter().map(|sample| sample.labels).filter(|labels| missing.contains(labels)).collect()
     }
@@ -181,18 +322,51 @@ fn without_values(snapshot: &Snapshot, labels: &Labels, times: &[Timestamp]) -> 
     times.iter().filter(is_free).copied().collect()
 }
 
-/// Samples that are written in batches.
-struct BackfillWriter<'a> {
+/// Samples of a slice that are not written yet.
+struct PendingWrites<'a> {
     report: &'a mut BackfillReport,
     context: RuleContext<'a>,
     now: Timestamp,
-    batch: BatchBuilder,
+    values: BatchBuilder,
+    /// The number of samples in `values`.
     held: usize,
+    /// The times of markers, which are written after the values.
+    markers: BTreeMap<Labels, BTreeSet<Timestamp>>,
+    /// The metrics of the rules whose samples are pending.
+    metrics: BTreeSet<String>,
+    /// The metrics that several rules write.
+    shared: &'a BTreeSet<String>,
+    /// The times of the slice that have a sample, by the series of shared metrics. The first sample
+    /// stays, as in live evaluation; of late samples, the store would keep the last one.
+    taken: BTreeMap<Labels, BTreeSet<Timestamp>>,
 }
 
-impl<'a> BackfillWriter<'a> {
-    fn new(report: &'a mut BackfillReport, context: RuleContext<'a>, now: Timestamp) -> BackfillWriter<'a> {
-        BackfillWriter { report, context, now, batch: BatchBuilder::default(), held: 0 }
+impl<'a> PendingWrites<'a> {
+    fn new(
+        report: &'a mut BackfillReport,
+        shared: &'a BTreeSet<String>,
+        context: RuleContext<'a>,
+        now: Timestamp,
+    ) -> PendingWrites<'a> {
+        PendingWrites {
+            report,
+            context,
+            now,
+            values: BatchBuilder::default(),
+            held: 0,
+            markers: BTreeMap::new(),
+            metrics: BTreeSet::new(),
+            shared,
+            taken: BTreeMap::new(),
+        }
+    }
+
+    /// Returns whether a rule may read a sample that is pending.
+    fn are_read_by(&self, rule: &CompiledRule) -> bool {
+        match rule.metrics_read() {
+            None => !self.metrics.is_empty(),
+            Some(names) => names.iter().any(|name| self.metrics.contains(name)),
+        }
     }
 
     fn add(
@@ -206,16 +380,65 @@ impl<'a> BackfillWriter<'a> {
             return Ok(());
         }
         if self.held + count > WRITE_SAMPLES_MAX {
-            self.report.write(&std::mem::take(&mut self.batch), self.context, self.now)?;
-            self.held = 0;
+            self.write_values()?;
         }
         self.held += count;
-        self.batch.series(labels, samples).histograms(histograms);
+        self.values.series(labels, samples).histograms(histograms);
         Ok(())
     }
 
-    fn finish(self) -> Result<(), ReplayError> {
-        self.report.write(&self.batch, self.context, self.now)
+    /// Returns the taken times of a series of a shared metric.
+    fn taken(&mut self, labels: &Labels) -> Option<&mut BTreeSet<Timestamp>> {
+        let is_shared = labels.get(METRIC_NAME).is_some_and(|name| self.shared.contains(&**name));
+        is_shared.then(|| self.taken.entry(labels.clone()).or_default())
+    }
+
+    /// Takes the times of values. Removes the values whose times another rule has taken, and counts
+    /// them as refused.
+    fn take_times(
+        &mut self,
+        labels: &Labels,
+        samples: &mut Vec<Sample>,
+        histograms: &mut Vec<HistogramPoint>,
+    ) {
+        let before = samples.len() + histograms.len();
+        let Some(taken) = self.taken(labels) else { return };
+        samples.retain(|sample| taken.insert(sample.at));
+        histograms.retain(|point| taken.insert(point.at));
+        let removed = before - samples.len() - histograms.len();
+        self.report.refused += u64::try_from(removed).unwrap_or(u64::MAX);
+    }
+
+    fn mark(&mut self, labels: &Labels, times: Vec<Timestamp>) {
+        if !times.is_empty() {
+            self.markers.entry(labels.clone()).or_default().extend(times);
+        }
+    }
+
+    fn write_values(&mut self) -> Result<(), ReplayError> {
+        self.held = 0;
+        self.report.write(&std::mem::take(&mut self.values), self.context, self.now)
+    }
+
+    /// Writes the values, and then the markers.
+    fn write(&mut self) -> Result<(), ReplayError> {
+        self.write_values()?;
+        self.metrics.clear();
+        if self.markers.is_empty() {
+            return Ok(());
+        }
+        // Another rule may have written the series at the same time. The stored value wins.
+        let snapshot = self.context.snapshot();
+        let marker = |at| Sample { at, value: stale_nan() };
+        for (labels, times) in std::mem::take(&mut self.markers) {
+            let times: Vec<Timestamp> = times.into_iter().collect();
+            let mut times = without_values(&snapshot, &labels, &times);
+            if let Some(taken) = self.taken(&labels) {
+                times.retain(|at| taken.insert(*at));
+            }
+            self.add(&labels, times.into_iter().map(marker).collect(), Vec::new())?;
+        }
+        self.write_values()
     }
 }
 

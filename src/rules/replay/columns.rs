@@ -72,7 +72,7 @@ impl ResultColumns {
         for series in written.values_mut() {
             series.samples.sort_by_key(|sample| sample.at);
             series.histograms.sort_by_key(|point| point.at);
-            let times = times_of(series);
+            let times = times_of(&series.samples, &series.histograms);
             let twice = times.windows(2).find_map(|two| match two {
                 [a, b] if a == b => Some(*a),
                 _ => None,
@@ -93,21 +93,26 @@ impl ResultColumns {
     }
 
     /// Returns the series, with the name and the labels of a recording rule, sorted by labels.
+    /// `limit` is that of [`ResultColumns::into_written`].
     ///
     /// # Errors
-    /// A step at which a live evaluation would find two series with the same labels.
-    pub(super) fn into_recorded(self, compiled: &CompiledRule) -> Result<Vec<MatrixSeries>, ReplayError> {
+    /// A step at which a live evaluation of a recording rule would fail.
+    pub(super) fn into_recorded(
+        self,
+        compiled: &CompiledRule,
+        limit: usize,
+    ) -> Result<Vec<MatrixSeries>, ReplayError> {
         if compiled.durations().is_some() {
             return Ok(self.series);
         }
-        Ok(self.into_written(compiled, 0)?.into_values().collect())
+        Ok(self.into_written(compiled, limit)?.into_values().collect())
     }
 }
 
 /// Returns the times of all samples of a series, in their order.
-pub(super) fn times_of(series: &MatrixSeries) -> Vec<Timestamp> {
-    let floats = series.samples.iter().map(|sample| sample.at);
-    let mut times: Vec<Timestamp> = floats.chain(series.histograms.iter().map(|point| point.at)).collect();
+pub(super) fn times_of(samples: &[Sample], histograms: &[HistogramPoint]) -> Vec<Timestamp> {
+    let floats = samples.iter().map(|sample| sample.at);
+    let mut times: Vec<Timestamp> = floats.chain(histograms.iter().map(|point| point.at)).collect();
     times.sort_unstable();
     times
 }

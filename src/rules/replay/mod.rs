@@ -14,11 +14,12 @@ mod tests;
 use std::sync::Arc;
 
 use crate::model::{Labels, Steps, StepsError, Timestamp};
-use crate::promql::MatrixSeries;
+use crate::promql::explain::Estimate;
+use crate::promql::{MatrixSeries, QueryError};
 use crate::rules::alert::{AlertInput, AlertSet, AlertTransition};
 use crate::rules::group::Rule;
 use crate::rules::run::{CompiledRule, RuleContext, TemplateQueries, check_unique};
-pub use backfill::{Backfill, BackfillReport};
+pub use backfill::{Backfill, BackfillReport, BackfillTimes};
 use columns::{ResultColumns, depends_on_range};
 
 /// The most transitions of a preview, inclusive. Later ones are left out.
@@ -37,6 +38,8 @@ pub struct RulePreview {
     pub series: Vec<MatrixSeries>,
     /// Whether transitions or series were left out.
     pub truncated: bool,
+    /// The cost of one evaluation, at the time of the last one.
+    pub estimate: Estimate,
     /// The alerts after the last step.
     pub(in crate::rules) alerts: AlertSet,
 }
@@ -87,8 +90,12 @@ pub fn preview_rule(
         if rule.alerting().is_some() {
             step_alerts(&compiled, group, slice, &columns, context, &mut preview)?;
         }
-        add_series(&mut preview, columns.into_recorded(&compiled)?);
+        add_series(&mut preview, columns.into_recorded(&compiled, group.limit)?);
     }
+    let estimate =
+        compiled.estimate(context, &context.snapshot(), steps.end().plus_ms(-group.query_offset_ms));
+    let failed = |error: QueryError| ReplayError::Evaluation { at: steps.end(), message: error.to_string() };
+    preview.estimate = estimate.map_err(failed)?;
     Ok(preview)
 }
 
@@ -139,7 +146,8 @@ fn step_alerts(
         preview.alerts.step(at, durations, inputs, Some(&mut transitions));
         let active = preview.alerts.active();
         if group.limit > 0 && active > group.limit {
-            preview.alerts.clear();
+            // A live evaluation fails and forgets all alerts, those of this step among them.
+            transitions = preview.alerts.forget_active(at);
         }
         let room = PREVIEW_TRANSITIONS_MAX.saturating_sub(preview.transitions.len());
         preview.truncated |= transitions.len() > room;

@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::clock::Stopwatch;
 use crate::model::{Access, BatchBuilder, OrgId, Sample, TimeRange, is_stale, stale_nan};
-use crate::promql::QueryError;
 use crate::promql::syntax::{Caps, parse_selector};
 use crate::rules::AlertPhase;
 use crate::rules::file::{RuleFileOptions, decode_rule, decode_rule_group};
@@ -43,6 +42,10 @@ fn steps(from: i64, to: i64) -> Steps {
     Steps::new(at(from), at(to), 10_000).expect("valid")
 }
 
+fn times(from: i64, to: i64) -> BackfillTimes {
+    BackfillTimes { start: at(from), end: at(to), step_ms: 10_000 }
+}
+
 #[test]
 fn a_preview_has_every_transition_and_the_series() {
     let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
@@ -60,6 +63,56 @@ fn a_preview_has_every_transition_and_the_series() {
     );
     assert_eq!(preview.series.len(), 1);
     assert_eq!(preview.series[0].samples.len(), 3);
+}
+
+#[test]
+fn a_preview_fails_or_forgets_alerts_beyond_the_limit() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+    for (seconds, b) in [(0, 0.0), (10, 0.0), (20, 1.0), (30, 0.0), (40, 0.0)] {
+        put(&tsdb, "x", "a", seconds, 1.0);
+        put(&tsdb, "x", "b", seconds, b);
+    }
+    let preview = |text: &str, limit: usize| {
+        let group = RulePreviewGroup { limit, query_offset_ms: 0 };
+        preview_rule(&rule(text), &group, steps(0, 40), context)
+    };
+    let message = "exceeded limit of 1 with 2 series".to_owned();
+    let record = "{record: y, expr: x > 0}";
+    assert_eq!(preview(record, 1).expect_err("it fails"), ReplayError::Evaluation { at: at(20), message });
+    assert_eq!(preview(record, 2).expect("done").series.len(), 2);
+    let alert = preview("{alert: A, expr: x > 0, for: 10s}", 1).expect("done");
+    let seen: Vec<_> = alert.transitions.iter().map(|one| (one.at, one.phase)).collect();
+    use AlertPhase::{Firing, Pending};
+    let expected = [
+        (at(0), Some(Pending)),
+        (at(10), Some(Firing)),
+        (at(20), None),
+        (at(30), Some(Pending)),
+        (at(40), Some(Firing)),
+    ];
+    assert_eq!(seen, expected);
+    let group =
+        decode_rule_group("{name: g, limit: 1, rules: [{alert: A, expr: x > 0, for: 10s}]}", options());
+    let mut live = GroupRun::new(Arc::new(group.expect("valid")), &settings);
+    (0..=40).step_by(10).for_each(|seconds| live.evaluate(context, at(seconds), at(seconds)));
+    let lived: Vec<String> = live.alerts(0).map(|alert| format!("{alert:?}")).collect();
+    let replayed: Vec<String> = alert.alerts.iter().map(|alert| format!("{alert:?}")).collect();
+    assert_eq!(replayed, lived);
+}
+
+#[test]
+fn a_preview_estimates_one_evaluation() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+    for (seconds, job) in (0..60).step_by(10).flat_map(|seconds| [(seconds, "a"), (seconds, "b")]) {
+        put(&tsdb, "x", job, seconds, 1.0);
+    }
+    let rule = rule("{record: y, expr: 'sum_over_time(x[30s])'}");
+    let preview = preview_rule(&rule, &RulePreviewGroup::default(), steps(0, 50), context).expect("done");
+    assert_eq!(preview.estimate.series, 2);
+    // About three samples of each; a range query over all steps would read six of each.
+    assert!((2..=8).contains(&preview.estimate.samples), "{:?}", preview.estimate);
 }
 
 #[test]
@@ -85,25 +138,50 @@ fn a_backfill_writes_slices_and_continues() {
         put(&tsdb, "x", "a", seconds, 1.0);
     }
     let group = RulePreviewGroup::default();
-    let backfill = Backfill::new(&rule("{record: y, expr: x * 2}"), &group, steps(0, 5_990), at(6_000))
-        .expect("recording");
-    let first = backfill.run_slice(at(0), context, at(6_000)).expect("done");
-    assert_eq!((first.stored, first.next), (500, Some(at(5_000))));
-    let second = backfill.run_slice(at(5_000), context, at(6_000)).expect("done");
-    assert_eq!((second.stored, second.next), (100, None));
-    assert_eq!(backfill.run_slice(at(5_000), context, at(6_000)).expect("again").stored, 100);
+    let new =
+        |text: &str, times: BackfillTimes, now: Timestamp| Backfill::new(&[rule(text)], &group, times, now);
+    let mut backfill = new("{record: y, expr: x * 2}", times(0, 5_990), at(6_000)).expect("recording");
+    assert_eq!(backfill.run_slice(usize::MAX, context, at(6_000)).expect("done").stored, 500);
+    assert_eq!(backfill.next(), Some(at(5_000)));
+    assert_eq!(backfill.run_slice(40, context, at(6_000)).expect("done").stored, 40);
+    assert_eq!(backfill.next(), Some(at(5_400)));
+    let mut again = new("{record: y, expr: x * 2}", times(5_000, 5_990), at(6_000)).expect("recording");
+    assert_eq!(again.run_slice(usize::MAX, context, at(6_000)).expect("done").stored, 100);
+    assert_eq!(again.next(), None);
+    assert_eq!(again.run_slice(usize::MAX, context, at(6_000)), Ok(BackfillReport::default()));
     let snapshot = tsdb.snapshot(&Access::whole(ORG));
     let found = snapshot.select(&parse_selector("y", &Caps::default()).expect("valid"), TimeRange::ALL);
     let mut columns = SampleColumns::default();
     snapshot.read(found[0].id, TimeRange::ALL, &mut columns);
     assert_eq!(columns.values, vec![2.0; 600]);
-    let alert = rule("{alert: A, expr: x}");
-    assert_eq!(Backfill::new(&alert, &group, steps(0, 1), at(1)).map(drop), Err(ReplayError::NotRecording));
-    let (rule, now) = (rule("{record: y, expr: x}"), at(5_989));
-    assert_eq!(
-        Backfill::new(&rule, &group, steps(0, 5_990), now).map(drop),
-        Err(ReplayError::FutureEnd { now })
-    );
+    let error = |text: &str, times, now| new(text, times, now).map(drop).expect_err("it is refused");
+    assert_eq!(error("{alert: A, expr: x}", times(0, 1), at(1)), ReplayError::NotRecording);
+    let now = at(5_989);
+    assert_eq!(error("{record: y, expr: x}", times(0, 5_990), now), ReplayError::FutureEnd { now });
+    let backwards = error("{record: y, expr: x}", times(10, 0), at(20));
+    assert_eq!(backwards, ReplayError::Steps(StepsError::EndBeforeStart));
+}
+
+#[test]
+fn slices_grow_while_rules_yield_few_samples() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+    let lengths = |series: usize| -> Vec<i64> {
+        for job in 0..series {
+            put(&tsdb, "x", &job.to_string(), 0, 1.0);
+        }
+        let rules = [rule("{record: y, expr: 'x @ 1000000'}"), rule("{record: z, expr: '1'}")];
+        let group = RulePreviewGroup::default();
+        let mut backfill = Backfill::new(&rules, &group, times(0, 250_000), at(250_000)).expect("valid");
+        let mut begins = Vec::new();
+        while let Some(from) = backfill.next() {
+            begins.push(from);
+            backfill.run_slice(usize::MAX, context, at(250_000)).expect("done");
+        }
+        begins.windows(2).map(|two| two[1].ms_since(two[0]) / 10_000).collect()
+    };
+    assert_eq!(lengths(1), [500, 2_000, 8_000, 8_000]);
+    assert_eq!(lengths(40)[..3], [500, 1_000, 1_000]);
 }
 
 const EXPRS: [&str; 6] = [

@@ -1,11 +1,13 @@
 //! A rule that is ready for evaluation, and the conversion of its result to series and alerts.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::environment::{RuleContext, TemplateQueries};
-use crate::model::{Labels, METRIC_NAME, MatchOp, Steps, Timestamp};
-use crate::promql::{Query, Value, VectorSample};
+use crate::model::{Labels, METRIC_NAME, MatchOp, Matcher, Steps, Timestamp};
+use crate::promql::explain::Estimate;
+use crate::promql::syntax::tree::Expr;
+use crate::promql::{Query, QueryError, Value, VectorSample};
 use crate::rules::alert::{ALERTS, ALERTS_FOR_STATE, AlertDurations, AlertInput, RuleAnnotations};
 use crate::rules::group::{Rule, RuleKind};
 use crate::rules::template::{Template, TemplateData};
@@ -27,8 +29,8 @@ pub(in crate::rules) struct CompiledRule {
     annotations: Templates,
     /// The annotations, if none of them is a template.
     fixed_annotations: Option<Arc<RuleAnnotations>>,
-    /// Whether any template may run a query.
-    queries: bool,
+    /// See [`CompiledRule::metrics_read`].
+    reads: Option<BTreeSet<String>>,
 }
 
 impl CompiledRule {
@@ -42,14 +44,8 @@ impl CompiledRule {
         };
         let Some(alerting) = rule.alerting() else {
             let (labels, annotations) = (Vec::new(), Vec::new());
-            return CompiledRule {
-                rule,
-                query,
-                labels,
-                annotations,
-                fixed_annotations: None,
-                queries: false,
-            };
+            let reads = metrics_of(&query.expr);
+            return CompiledRule { rule, query, labels, annotations, fixed_annotations: None, reads };
         };
         let name = format!("__alert_{}", rule.name());
         let texts = |texts: &BTreeMap<String, String>| -> Templates {
@@ -61,7 +57,8 @@ impl CompiledRule {
         let fixed_annotations = fixed.then(|| Arc::new(alerting.annotations.clone()));
         let mut all = rule.labels.values().chain(alerting.annotations.values());
         let queries = all.any(|text| is_template(text) && text.contains("query"));
-        CompiledRule { rule, query, labels, annotations, fixed_annotations, queries }
+        let reads = if queries { None } else { metrics_of(&query.expr) };
+        CompiledRule { rule, query, labels, annotations, fixed_annotations, reads }
     }
 
     /// Returns the durations of an alerting rule.
@@ -80,24 +77,18 @@ impl CompiledRule {
         fixed.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns whether the rule writes series of this metric.
-    fn writes(&self, metric: &str) -> bool {
-        match &self.rule.kind {
-            RuleKind::Recording { record } => record == metric,
-            RuleKind::Alerting(_) => [ALERTS, ALERTS_FOR_STATE].contains(&metric),
-        }
+    /// Returns the metrics that the rule may read; None: any metric.
+    pub(in crate::rules) fn metrics_read(&self) -> Option<&BTreeSet<String>> {
+        self.reads.as_ref()
     }
 
     /// Returns whether the rule may read series of another rule of its group.
     pub(in crate::rules) fn may_read(&self, other: &CompiledRule) -> bool {
-        if self.queries {
-            return true;
+        let Some(reads) = &self.reads else { return true };
+        match &other.rule.kind {
+            RuleKind::Recording { record } => reads.contains(record),
+            RuleKind::Alerting(_) => [ALERTS, ALERTS_FOR_STATE].iter().any(|metric| reads.contains(*metric)),
         }
-        self.query.expr.selectors().iter().any(|matchers| {
-            let mut names = matchers.iter().filter(|matcher| matcher.name() == METRIC_NAME).peekable();
-            names.peek().is_none()
-                || names.all(|matcher| matcher.op() != MatchOp::Equal || other.writes(matcher.value()))
-        })
     }
 
     /// Evaluates the expression at a time.
@@ -109,6 +100,16 @@ impl CompiledRule {
     ) -> Result<Vec<VectorSample>, String> {
         let query = Query { steps: Steps::once(at), ..self.query.clone() };
         context.vector(snapshot, &query)
+    }
+
+    /// Estimates the cost of an evaluation of the expression at a time.
+    pub(in crate::rules) fn estimate(
+        &self,
+        context: RuleContext<'_>,
+        snapshot: &Snapshot,
+        at: Timestamp,
+    ) -> Result<Estimate, QueryError> {
+        context.estimate(snapshot, &Query { steps: Steps::once(at), ..self.query.clone() })
     }
 
     /// Evaluates the expression at many steps.
@@ -245,6 +246,20 @@ pub(in crate::rules) fn same_labels(kind: &str) -> String {
 /// Returns the message of a rule with more series or alerts (`what`) than its group allows.
 pub(in crate::rules) fn exceeded_limit(limit: usize, count: usize, what: &str) -> String {
     format!("exceeded limit of {limit} with {count} {what}")
+}
+
+/// Returns the metrics that an expression selects; None: any metric.
+fn metrics_of(expr: &Expr) -> Option<BTreeSet<String>> {
+    // Without a second argument, `info` selects a metric that the text does not name.
+    if expr.nodes().any(|node| matches!(node, Expr::Call(call) if call.name == "info")) {
+        return None;
+    }
+    let metric = |matchers: &[Matcher]| {
+        let mut names = matchers.iter().filter(|matcher| matcher.name() == METRIC_NAME);
+        let name = names.find(|matcher| matcher.op() == MatchOp::Equal)?;
+        Some(name.value().to_owned())
+    };
+    expr.selectors().iter().map(|matchers| metric(matchers)).collect()
 }
 
 fn is_template(text: &str) -> bool {

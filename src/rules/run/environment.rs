@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Stopwatch;
 use crate::model::{Access, OrgId, Steps, Timestamp};
+use crate::promql::explain::{Estimate, estimate};
 use crate::promql::syntax::{Caps, parse};
 use crate::promql::{Budget, MemoryPool, Options, Query, QueryError, Value, VectorSample, run};
 use crate::rules::group::TemplateQuery;
@@ -82,6 +83,23 @@ impl RuleContext<'_> {
 
     /// Evaluates a query.
     pub(in crate::rules) fn value(&self, snapshot: &Snapshot, query: &Query) -> Result<Value, QueryError> {
+        self.within_budget(|budget| run(query, snapshot, &self.settings.options, budget))
+            .map(|result| result.value)
+    }
+
+    /// Estimates the cost of a query without evaluating it.
+    pub(in crate::rules) fn estimate(
+        &self,
+        snapshot: &Snapshot,
+        query: &Query,
+    ) -> Result<Estimate, QueryError> {
+        self.within_budget(|budget| estimate(query, snapshot, &self.settings.options, budget))
+    }
+
+    fn within_budget<T>(
+        &self,
+        work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
         let watch = self.since.unwrap_or_else(Stopwatch::start);
         let expired = || watch.elapsed() >= self.settings.query_timeout;
         self.check()?;
@@ -91,7 +109,7 @@ impl RuleContext<'_> {
             lease: self.settings.memory.as_ref().map(|pool| Arc::new(pool.lease(self.org))),
             ..Budget::default()
         };
-        run(query, snapshot, &self.settings.options, &budget).map(|result| result.value)
+        work(&budget)
     }
 
     /// Evaluates an instant query; a scalar is one sample without labels.

@@ -217,28 +217,32 @@ impl GroupRun {
         self.write(context, &mut pending, now);
     }
 
-    fn write(&mut self, context: RuleContext<'_>, pending: &mut PendingSamples, now: Timestamp) {
+    /// Writes samples. Returns whether the store accepted all writes; it may have refused samples.
+    fn write(&mut self, context: RuleContext<'_>, pending: &mut PendingSamples, now: Timestamp) -> bool {
         let PendingSamples { samples, rules } = std::mem::take(pending);
         let (markers, values): (Vec<_>, Vec<_>) = samples.into_iter().partition(RuleSample::is_marker);
-        for refusal in self.append(context, values, &rules, now) {
+        let (refusals, are_values_written) = self.append(context, values, &rules, now);
+        for refusal in refusals {
             let text = format!("a sample was refused: {} {}", refusal.series, refusal.reason);
             self.fail(&rules, &text, |rule| refusal.series.contains(&format!("={:?}", rule.name())));
         }
         // Another rule may continue the series at the same time. Its value wins over the marker,
         // and the refused marker is not an error, as in Prometheus.
-        self.append(context, markers, &rules, now);
+        let (_, are_markers_written) = self.append(context, markers, &rules, now);
+        are_values_written && are_markers_written
     }
 
-    /// Writes samples and returns the refusals. A failure of the store is an error of all `rules`.
+    /// Writes samples. Returns the refusals, and whether the store accepted all writes. A failure
+    /// of the store is an error of all `rules`.
     fn append(
         &mut self,
         context: RuleContext<'_>,
         samples: Vec<RuleSample>,
         rules: &[usize],
         now: Timestamp,
-    ) -> Vec<Refusal> {
+    ) -> (Vec<Refusal>, bool) {
         let mut samples = samples.into_iter().peekable();
-        let mut refusals = Vec::new();
+        let (mut refusals, mut is_written) = (Vec::new(), true);
         while samples.peek().is_some() {
             let mut batch = BatchBuilder::default();
             for sample in samples.by_ref().take(WRITE_SAMPLES_MAX) {
@@ -250,11 +254,12 @@ impl GroupRun {
                     refusals.extend(report.refusals);
                 }
                 Err(error) => {
+                    is_written = false;
                     self.fail(rules, &format!("samples were not stored: {error}"), |_| true);
                 }
             }
         }
-        refusals
+        (refusals, is_written)
     }
 
     fn fail(&mut self, places: &[usize], message: &str, concerned: impl Fn(&Rule) -> bool) {
@@ -274,9 +279,10 @@ impl GroupRun {
     }
 
     /// Ends the series of a removed group at `at`, except for those that another group has
-    /// continued since, until `now`.
-    pub(in crate::rules) fn end(&mut self, context: RuleContext<'_>, at: Timestamp, now: Timestamp) {
-        let Some(last_at) = self.last_at else { return };
+    /// continued since, until `now`. Returns false if the store refused the write; the next call
+    /// writes the ends again then.
+    pub(in crate::rules) fn end(&mut self, context: RuleContext<'_>, at: Timestamp, now: Timestamp) -> bool {
+        let Some(last_at) = self.last_at else { return true };
         let mut ended = std::mem::take(&mut self.leftover);
         for rule in &mut self.rules {
             ended.extend(std::mem::take(&mut rule.series));
@@ -284,13 +290,17 @@ impl GroupRun {
         let snapshot = context.snapshot();
         let since = TimeRange::new(last_at.plus_ms(1 - self.offset_ms), at.max(now));
         let mut pending = PendingSamples::default();
-        for labels in ended {
-            let (samples, histograms) = stored_samples(&snapshot, &labels, since);
+        for labels in &ended {
+            let (samples, histograms) = stored_samples(&snapshot, labels, since);
             if samples.times.is_empty() && histograms.times.is_empty() {
-                pending.samples.push(RuleSample::stale(labels, at.plus_ms(-self.offset_ms)));
+                pending.samples.push(RuleSample::stale(labels.clone(), at.plus_ms(-self.offset_ms)));
             }
         }
-        self.write(context, &mut pending, now);
+        let is_written = self.write(context, &mut pending, now);
+        if !is_written {
+            self.leftover = ended;
+        }
+        is_written
     }
 }
 

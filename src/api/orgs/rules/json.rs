@@ -81,5 +81,10 @@ pub(super) fn preview(preview: &RulePreview) -> Value {
         "transitions": preview.transitions.iter().map(transition).collect::<Vec<_>>(),
         "series": series,
         "truncated": truncated,
+        "estimate": {
+            "series": preview.estimate.series,
+            "samples": preview.estimate.samples,
+            "memory_bytes": preview.estimate.memory_bytes,
+        },
     })
 }

@@ -25,7 +25,7 @@ use crate::identity::{
     ExpectedVersion, Identity, RULE_GROUP_BYTES_MAX, RuleGroupError, RuleGroupPlace, StoredRuleGroup, UserId,
 };
 use crate::model::OrgId;
-use crate::rules::{RuleEngine, RuleFileOptions, decode_rule_group, group_text};
+use crate::rules::{RuleEngine, RuleFileOptions, RuleSource, decode_rule_group, group_text};
 
 const READS: Auth = Auth::PrometheusCaller(None);
 const WRITES: Auth = Auth::AlertingCaller;
@@ -207,6 +207,9 @@ async fn remove_namespace(
     let (engine, clock) = (Arc::clone(&deps.rules), deps.clock.clone());
     let change = move |identity: &Identity, org, user| {
         let _changing = engine.changes();
+        let keys = engine.groups(org).into_iter().map(|view| view.key.clone());
+        let is_of = |source: &RuleSource| matches!(source, RuleSource::Api(own) if **own == *namespace);
+        let _held = engine.hold(keys.filter(|key| is_of(&key.source)).collect());
         let removed = |place: &RuleGroupPlace| engine.remove_group(&key_of(place));
         identity.remove_rule_namespace(user, (org, namespace), || clock.now(), removed)
     };

@@ -137,8 +137,8 @@ fn check_namespace(namespace: &str) -> ApiResult<()> {
     Err(ApiError::invalid_parameter("namespace", message))
 }
 
-/// Stores a group and gives it to the engine. The time of the change is when no other change is
-/// under way, so that few evaluations of the version before are later.
+/// Stores a group and gives it to the engine. No evaluation of the version before is later than the
+/// time of the change.
 fn store(
     identity: &Identity,
     engine: &RuleEngine,
@@ -149,13 +149,13 @@ fn store(
 ) -> Result<RuleGroupWrite, RuleGroupError> {
     let CheckedGroup { group, yaml } = new;
     let rules = u32::try_from(group.rules.len()).unwrap_or(u32::MAX);
-    let source = key_of(&place).source;
-    let org = place.org;
+    let key = key_of(&place);
     let _changing = engine.changes();
+    let _held = engine.hold(vec![key.clone()]);
     let new = NewRuleGroup { yaml, rules, expected };
     let written = identity.set_rule_group(actor, place, new, clock.now())?;
-    if evaluates(identity, org) {
-        engine.set_group(org, source, group);
+    if evaluates(identity, key.org) {
+        engine.set_group(key.org, key.source, group);
     }
     Ok(written)
 }
@@ -170,6 +170,7 @@ fn discard(
 ) -> Result<(), RuleGroupError> {
     let key = key_of(&place);
     let _changing = engine.changes();
+    let _held = engine.hold(vec![key.clone()]);
     identity.remove_rule_group(actor, place, expected, clock.now())?;
     engine.remove_group(&key);
     Ok(())

@@ -19,12 +19,12 @@ use crate::api::params::{parse_span, parse_time};
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, Steps, StepsError, Timestamp, parse_duration};
 use crate::rules::{
-    Backfill, BackfillReport, ReplayError, Rule, RuleContext, RuleFileOptions, RulePreviewGroup, decode_rule,
-    preview_rule,
+    Backfill, BackfillReport, BackfillTimes, ReplayError, Rule, RuleContext, RuleFileOptions,
+    RulePreviewGroup, decode_rule, preview_rule,
 };
 
-/// The most slices of one backfill request. The response states where the next request continues.
-const SLICES_MAX: usize = 20;
+/// The most steps of one backfill request. The response states where the next request continues.
+const BACKFILL_STEPS_MAX: usize = 10_000;
 
 /// A rule and a range.
 #[derive(Deserialize)]
@@ -141,33 +141,36 @@ pub(super) async fn backfill(
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let PastRequest { yaml, steps, group } = body.checked(now)?;
     let rule = deps.past_rule(org, yaml).await?;
-    let backfill = Backfill::new(&rule, &group, steps, now).map_err(|error| refused(&error))?;
+    let times = BackfillTimes { start: steps.start(), end: steps.end(), step_ms: steps.step_ms() };
+    let rules = std::slice::from_ref(&rule);
+    let mut backfill = Backfill::new(rules, &group, times, now).map_err(|error| refused(&error))?;
     let (identity, name) = (Arc::clone(&deps.identity), rule.name().to_owned());
     let record = move || {
         caller.recheck()?;
-        Ok::<_, ApiError>(identity.note_backfill(Some(user), org, &name, now)?)
+        Ok::<_, ApiError>(identity.note_backfill(Some(user), org, &[&name], now)?)
     };
     deps.lanes.run(Lane::Account, record).await??;
     let work = move |context: RuleContext<'_>| {
-        let mut report = BackfillReport { next: Some(steps.start()), ..BackfillReport::default() };
-        let watch = Stopwatch::start();
-        for _ in 0..SLICES_MAX {
-            let Some(from) = report.next.filter(|_| watch.elapsed() < context.settings.query_timeout) else {
-                break;
-            };
+        let (mut report, watch) = (BackfillReport::default(), Stopwatch::start());
+        // The first step of the next request.
+        let end = steps.at(BACKFILL_STEPS_MAX.min(steps.len()));
+        while let Some(from) = backfill.next().filter(|from| *from < end) {
+            let left = end.ms_since(from) / steps.step_ms();
             // Each slice has the whole timeout, so that a request makes progress.
             let context = RuleContext { since: Some(Stopwatch::start()), ..context };
-            let slice = backfill.run_slice(from, context, now)?;
+            let slice = backfill.run_slice(usize::try_from(left).unwrap_or(usize::MAX), context, now)?;
             report.stored += slice.stored;
             report.refused += slice.refused;
-            report.next = slice.next;
+            if watch.elapsed() >= context.settings.query_timeout {
+                break;
+            }
         }
-        Ok(report)
+        Ok((report, backfill.next()))
     };
-    let report = deps.over_the_past(org, work).await?;
+    let (report, next) = deps.over_the_past(org, work).await?;
     Ok(Json(json!({
         "stored": report.stored,
         "refused": report.refused,
-        "next": report.next.map(Timestamp::to_rfc3339),
+        "next": next.map(Timestamp::to_rfc3339),
     })))
 }

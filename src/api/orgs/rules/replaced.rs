@@ -19,11 +19,15 @@ pub const REPLACED_MS_MAX: i64 = 3_600_000;
 const REPLACED_MAX: usize = 1_000;
 
 /// Plans the ends of the series of rules that were replaced or removed before the process started.
-/// To be called at the start and after a promotion, when the engine has the stored groups.
-pub fn end_replaced(identity: &Identity, engine: &RuleEngine, now: Timestamp) {
+/// To be called at the start and after a promotion, when the engine has the stored groups. Returns
+/// whether the versions could be read.
+pub fn end_replaced(identity: &Identity, engine: &RuleEngine, now: Timestamp) -> bool {
     let replaced = match identity.replaced_rule_versions(now.plus_ms(-REPLACED_MS_MAX)) {
         Ok(replaced) => replaced,
-        Err(error) => return tracing::warn!("versions of groups of rules cannot be read: {error}"),
+        Err(error) => {
+            tracing::warn!("versions of groups of rules cannot be read: {error}");
+            return false;
+        }
     };
     let mut by_org: BTreeMap<OrgId, Vec<ReplacedRuleVersion>> = BTreeMap::new();
     for one in replaced {
@@ -43,6 +47,7 @@ pub fn end_replaced(identity: &Identity, engine: &RuleEngine, now: Timestamp) {
             }
         }
     }
+    true
 }
 
 /// Returns the identity of the replaced version in the engine.

@@ -172,3 +172,25 @@ fn an_organisation_that_is_deleted_after_the_start_gets_no_end_and_alerts_keep_t
     bench.run_each_second(first + 4..first + 60);
     assert!(bench.samples(ORG, "ALERTS").iter().all(|(_, value)| *value == 1.0), "it is kept firing");
 }
+
+#[test]
+fn no_evaluation_begins_while_a_change_of_its_group_is_stored() {
+    let bench = Bench::new(MissedPolicy::Skip);
+    let first = record_once(&bench);
+    let key = bench.view().key.clone();
+    let held = bench.engine.hold(vec![key.clone()]);
+    bench.run_each_second(first..first + 13);
+    assert_eq!(bench.samples(ORG, "y"), [(first, 7.0)]);
+    drop(held);
+    bench.run(first + 13);
+    assert_eq!(bench.samples(ORG, "y"), [(first, 7.0), (first + 10, 7.0)], "it is late");
+    // A removal replaces the evaluation that was held back.
+    let held = bench.engine.hold(vec![key.clone()]);
+    bench.run(first + 21);
+    bench.engine.remove_group(&key);
+    drop(held);
+    bench.run_each_second(first + 21..first + 60);
+    let expected = [(first, 7.0), (first + 10, 7.0), (first + 41, -1.0)];
+    assert_eq!(bench.samples(ORG, "y"), expected);
+    assert_eq!(bench.engine.counters().missed, 0);
+}

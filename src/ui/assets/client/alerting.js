@@ -36,7 +36,7 @@ import { orgPath, readOrg, request, send } from './server.js';
  * @typedef {{id: string, matchers: Matcher[], startsAt: string, endsAt: string, createdBy: string, comment: string,
  *   state: 'active'|'pending'|'expired'}} Silence
  * @typedef {{series: {metric: Labels, values: [number, string][]}[], transitions: Transition[],
- *   warnings: string[]}} Preview
+ *   warnings: string[], estimate: import('../model/cost.js').Estimate}} Preview `estimate`: of one evaluation
  */
 
 /** The most pages of rules that are read. */
@@ -150,16 +150,17 @@ export const readGroupVersion = async (org, name, version) =>
 /**
  * Simulates a rule over a past range.
  * @param {string} org
- * @param {{yaml: string, start: number, end: number, step: number, query_offset?: string}} wanted one rule; unix
- *   seconds
+ * @param {{yaml: string, start: number, end: number, step: number, query_offset?: string, limit?: number}} wanted
+ *   one rule; unix seconds
  * @param {AbortSignal} signal
  * @returns {Promise<Preview>}
  */
 export async function previewRule(org, wanted, signal) {
   const response = await request('POST', `${orgPath(org)}/rules/preview`, { body: wanted, signal });
-  const { series, transitions, truncated } = await response.json();
+  const { series, transitions, truncated, estimate } = await response.json();
   return {
     series,
+    estimate,
     warnings: truncated ? ['Not everything is shown: choose a shorter range.'] : [],
     transitions: transitions.map((/** @type {any} */ one) => ({ ...one, at: Date.parse(one.at) / 1000 })),
   };

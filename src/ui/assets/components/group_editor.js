@@ -3,7 +3,16 @@
 import { h } from '../chart/dom.js';
 import { bareName, deleteGroup, isConflict, readGroup, saveGroup } from '../client/alerting.js';
 import { isMissing, isSignedOut } from '../client/server.js';
-import { groupInterval, groupName, groupOffset, offsetOf, pathName, ruleAt, rulesOf } from '../model/rule_text.js';
+import {
+  groupInterval,
+  groupLimit,
+  groupName,
+  groupOffset,
+  offsetOf,
+  pathName,
+  ruleAt,
+  rulesOf,
+} from '../model/rule_text.js';
 import { counted } from '../model/metrics.js';
 import { textButton } from './buttons.js';
 import { confirmLoss } from './confirm.js';
@@ -49,7 +58,12 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
 
   const preview = rulePreview({ org, signedOut, problem: (place) => editor.mark(place) });
   const follow = (/** @type {number} */ offset) =>
-    preview.show({ rule: ruleAt(text(), offset), interval: groupInterval(text()), offset: groupOffset(text()) });
+    preview.show({
+      rule: ruleAt(text(), offset),
+      interval: groupInterval(text()),
+      offset: groupOffset(text()),
+      limit: groupLimit(text()),
+    });
   const changed = () => {
     const isNew = text() !== saved();
     if (isNew && !readonly) drafts.set(draftKey(), text());

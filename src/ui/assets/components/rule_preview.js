@@ -5,6 +5,7 @@ import { parseDuration } from '../chart/scale.js';
 import { previewRule } from '../client/alerting.js';
 import { isSignedOut } from '../client/server.js';
 import { lanesOf } from '../model/alerting.js';
+import { costText } from '../model/cost.js';
 import { counted } from '../model/metrics.js';
 import { placeInGroup } from '../model/rule_text.js';
 import { RANGES, alertChart, rangeChoice } from './alert_chart.js';
@@ -13,8 +14,8 @@ import { errorPlace } from './yaml_editor.js';
 /**
  * @typedef {import('../model/rule_text.js').RuleText} RuleText
  * @typedef {import('../model/rule_text.js').Place} Place
- * @typedef {{rule: RuleText|null, interval: number, offset?: string}} Wanted `interval` of the evaluation, in
- *   seconds, and the offset of its time as the group has it
+ * @typedef {{rule: RuleText|null, interval: number, offset?: string, limit?: number}} Wanted `interval` of the
+ *   evaluation, in seconds, and the offset of its time and the limit as the group has them
  */
 
 /** The pause after the last key press before the server is asked, in milliseconds. */
@@ -51,7 +52,7 @@ export function rulePreview({ org, signedOut, problem }) {
   async function load() {
     clearTimeout(timer);
     request?.abort();
-    const { rule, interval, offset } = wanted;
+    const { rule, interval, offset, limit } = wanted;
     if (!rule) return;
     const { signal } = (request = new AbortController());
     const seconds = parseDuration(range) ?? 86_400;
@@ -60,10 +61,11 @@ export function rulePreview({ org, signedOut, problem }) {
     const grid = { start: end - Math.floor(seconds / step) * step, end, step };
     status.textContent = 'Computing…';
     try {
-      const found = await previewRule(org, { yaml: rule.text, ...grid, query_offset: offset }, signal);
+      const found = await previewRule(org, { yaml: rule.text, ...grid, query_offset: offset, limit }, signal);
       if (signal.aborted) return;
       chart.show({ ...found, grid });
-      status.textContent = `${outcome(found, end)} over the ${RANGES[range].toLowerCase()}.`;
+      const cost = costText(found.estimate, null, null);
+      status.textContent = `${outcome(found, end)} over the ${RANGES[range].toLowerCase()}. ${cost.text} an evaluation.`;
       problem(null);
     } catch (error) {
       if (signal.aborted) return;
@@ -80,7 +82,7 @@ export function rulePreview({ org, signedOut, problem }) {
     node: h('section', { class: 'card part' }, h('div', { class: 'row spread' }, title, choice), status, chart.node),
     /** Shows a rule, after a pause. @param {Wanted} next */
     show(next) {
-      const key = JSON.stringify([next.rule?.text, next.interval, next.offset]);
+      const key = JSON.stringify([next.rule?.text, next.interval, next.offset, next.limit]);
       wanted = next;
       title.textContent = next.rule ? `Preview of ${next.rule.name || 'the rule'}` : 'Preview';
       if (key === shown) return;

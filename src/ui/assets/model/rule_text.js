@@ -45,6 +45,9 @@ export const groupInterval = (text) => parseDuration(groupValue(text, 'interval'
 /** The offset of the evaluation, such as `1m`; undefined without one. @param {string} text */
 export const groupOffset = (text) => groupValue(text, 'query_offset') || undefined;
 
+/** The most series or alerts of a rule; 0: any number. @param {string} text */
+export const groupLimit = (text) => Math.max(0, Number.parseInt(groupValue(text, 'limit'), 10) || 0);
+
 /** @param {string} line */
 const indentOf = (line) => line.length - line.trimStart().length;
 
