@@ -19,6 +19,7 @@ mod variables;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -545,6 +546,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         rules: flags.rules,
         rules_org: flags.rules_org,
         rules_catch_up: flags.rules_catch_up,
+        external_labels: Arc::new(flags.external_labels.into_iter().collect()),
         scrape: ScrapeSettings {
             config: flags.scrape_config,
             org: flags.scrape_org,

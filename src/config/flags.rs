@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use super::oauth::OauthFlags;
 use super::settings::{CookieSecure, LogFormat, SelfScrapeMode, StandbyMode};
 use crate::identity::{Argon2Cost, OrgCreate, SignupMode};
-use crate::model::parse_duration;
+use crate::model::{METRIC_NAME, is_label_name, parse_duration};
 use crate::tsdb::Durability;
 
 /// The bounds of the memory of samples and names: 64 MiB, which leave 256 KiB for each
@@ -211,6 +211,10 @@ pub(super) struct Flags {
     /// Age up to which missed evaluations of rules are caught up; 0s skips all of them
     #[arg(long, env = "PROMLET_RULES_CATCH_UP", value_name = "DURATION", default_value = "0s", value_parser = rules_catch_up)]
     pub(super) rules_catch_up: Duration,
+    /// External labels: `$externalLabels` in templates of rules, and labels that alerts without
+    /// them get on the way to Alertmanagers
+    #[arg(long, env = "PROMLET_EXTERNAL_LABELS", value_name = "NAME=VALUE,..", value_delimiter = ',', value_parser = external_label)]
+    pub(super) external_labels: Vec<(String, String)>,
     /// Scrape the targets of this file (`scrape_configs` as Prometheus writes them). SIGHUP reads
     /// it again
     #[arg(long, env = "PROMLET_SCRAPE_CONFIG", value_name = "FILE")]
@@ -305,6 +309,17 @@ fn rules_catch_up(text: &str) -> Result<Duration, String> {
     let ms = parse_duration(text).map_err(|e| e.to_string())?;
     let time = u64::try_from(ms).ok().map(Duration::from_millis).filter(|time| *time <= MOST);
     time.ok_or_else(|| "must be from 0s to 24h".into())
+}
+
+fn external_label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
+    if !is_label_name(name) || name == METRIC_NAME {
+        return Err(format!("{name:?} cannot be the name of a label"));
+    }
+    if value.is_empty() {
+        return Err(format!("the label {name} has no value"));
+    }
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn on_off(text: &str) -> Result<bool, String> {

@@ -1,7 +1,9 @@
 //! The settings of a server and the types of their values.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -113,6 +115,8 @@ pub struct Settings {
     pub rules_org: Option<String>,
     /// Age up to which missed evaluations of rules are caught up; zero skips all of them.
     pub rules_catch_up: Duration,
+    /// The external labels: `$externalLabels` of rules, and labels of alerts for Alertmanagers.
+    pub external_labels: Arc<BTreeMap<String, String>>,
     /// The configuration of scraping, and the roles that may add others.
     pub scrape: ScrapeSettings,
     /// The folder from which the UI's files are served instead of those in the binary.

@@ -107,6 +107,9 @@ fn invalid_and_contradicting_settings_are_refused_with_a_reason() {
         (&["--argon2", "8,17,1"], "passes 1 to 16"),
         (&["--signup", "maybe"], "invalid value"),
         (&["--session-absolute-days", "36501"], "36500"),
+        (&["--external-labels", "cluster"], "NAME=VALUE"),
+        (&["--external-labels", "a=1,1a=2"], "\"1a\" cannot be the name"),
+        (&["--external-labels", "a="], "no value"),
     ];
     for (args, words) in cases {
         let error = parse(args).expect_err("refused");

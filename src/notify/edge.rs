@@ -17,6 +17,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use super::config::NotifyDocument;
+use super::labels::AlertLabels;
 use super::rows::{NotifyChanges, NotifyRow};
 use crate::clock::Clock;
 use crate::model::OrgId;
@@ -90,6 +91,8 @@ pub struct NotifyDeps {
     pub clock: Clock,
     /// The most mails of an organisation in an hour, inclusive.
     pub mails_per_hour: u32,
+    /// Labels that alerts without them get on the way to Alertmanagers.
+    pub external_labels: Arc<AlertLabels>,
     /// The folder with files of Alertmanagers, if the operator allows any.
     pub files: Option<PathBuf>,
 }

@@ -288,7 +288,7 @@ impl AdminContext {
         let options = RuleFileOptions::within(&self.rule_settings.caps);
         let org = rule_backfill::admit(identity, request, options, now)?;
         let (tsdb, settings) = (&self.tsdb, &self.rule_settings);
-        let part = rule_backfill::run(org, tsdb, settings, request, (now, Some(stopping)))?;
+        let part = rule_backfill::run(org, tsdb, settings, request, now, Some(stopping))?;
         Ok(json!(part))
     }
 }

@@ -27,6 +27,7 @@ impl Server {
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
             mails_per_hour: self.settings.notify_mails_per_hour,
+            external_labels: Arc::clone(&self.settings.external_labels),
             files: self.settings.notify_files.clone(),
         })
         .map_err(ServerError::Thread)

@@ -80,7 +80,8 @@ pub(super) fn run(
     tsdb: &Tsdb,
     settings: &RuleSettings,
     request: &BackfillRequest,
-    (now, stops): (Timestamp, Option<&AtomicBool>),
+    now: Timestamp,
+    stops: Option<&AtomicBool>,
 ) -> Result<BackfillPart, String> {
     let options = RuleFileOptions::within(&settings.caps);
     let group = decode_rule_group(&request.group, options).map_err(|error| error.to_string())?;

@@ -103,8 +103,13 @@ pub(crate) fn read_rule_files(path: &Path, options: RuleFileOptions<'_>) -> Resu
 }
 
 /// Returns the settings of evaluations.
-pub(super) fn rule_settings(read: &crate::api::orgs::query::ReadOptions, public_url: &str) -> RuleSettings {
+pub(super) fn rule_settings(
+    settings: &Settings,
+    read: &crate::api::orgs::query::ReadOptions,
+    public_url: &str,
+) -> RuleSettings {
     RuleSettings {
+        external_labels: Arc::clone(&settings.external_labels),
         external_url: Arc::from(public_url),
         options: read.promql.clone(),
         caps: read.caps,
@@ -128,7 +133,7 @@ pub(super) fn engine(
     RuleEngine::new(RuleEngineParts {
         tsdb,
         sink,
-        settings: rule_settings(read, public_url),
+        settings: rule_settings(settings, read, public_url),
         clock,
         missed,
         resend_delay_ms: RESEND_DELAY_MS,

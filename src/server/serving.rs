@@ -154,7 +154,11 @@ impl Server {
             public_url: self.public_url(),
             embed_rps_default: self.settings.rate_embed_default_rps,
             clock: self.clock.clone(),
-            rule_settings: rules::rule_settings(&self.listener.options.read, &self.public_url()),
+            rule_settings: rules::rule_settings(
+                &self.settings,
+                &self.listener.options.read,
+                &self.public_url(),
+            ),
             moves: self.moves.clone(),
             backing_up: Mutex::default(),
             promote: Some(self.promotion()),

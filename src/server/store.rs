@@ -109,7 +109,7 @@ impl OpenStore {
     /// The reason as text.
     pub fn backfill(&self, org: OrgId, request: &BackfillRequest) -> Result<BackfillPart, String> {
         let AdminContext { tsdb, rule_settings, clock, .. } = &self.context;
-        rule_backfill::run(org, tsdb, rule_settings, request, (clock.now(), None))
+        rule_backfill::run(org, tsdb, rule_settings, request, clock.now(), None)
     }
 
     /// Seals all samples.

@@ -16,8 +16,8 @@ pub(crate) const BUNDLES: &[(&str, &Chunks<'_>)] = &[
     ("embed-dashboard.js", &Chunks { files: DASHBOARD, complete: true }),
 ];
 
-/// The files of the element for charts: the live stream, explanations of errors and retries; and the
-/// cursor with its tooltip, which the first event of a reader loads.
+/// The files of the element for charts: the live stream, explanations of errors and retries; and
+/// the cursor with its tooltip, which the first event of a reader loads.
 const CHART: &[(&str, &[&str])] =
     &[("chart/later.js", &["chart/later.js"]), ("chart/cursor.js", &["chart/cursor.js"])];
 

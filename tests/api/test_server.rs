@@ -222,6 +222,7 @@ fn notify_hub(
         runtime: runtime(),
         clock: clock.clone(),
         mails_per_hour: 60,
+        external_labels: Arc::default(),
         files: None,
     });
     let hub = hub.expect("threads");

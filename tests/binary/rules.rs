@@ -115,6 +115,27 @@ fn rules_of_a_file_are_evaluated_as_soon_as_there_is_an_organisation() {
     assert!(server.terminate().success());
 }
 
+#[test]
+fn templates_have_the_external_labels_of_the_server() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules = dir.path().join("rules.yml");
+    let group = "groups: [{name: g, interval: 100ms, rules: [\
+                 {alert: 'Up', expr: vector(1), labels: {at: '{{ $externalLabels.cluster }}'}}]}]";
+    std::fs::write(&rules, group).expect("written");
+    let rules = rules.to_str().expect("UTF-8");
+    let args = ["serve", "--rules", rules, "--external-labels", "cluster=c1,replica=a=b"];
+    let server = Server::start(&Start { args: &args, dir: &dir.path().join("store"), env: &bootstrap() });
+    let cookie = server.sign_in();
+    let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/alerts");
+    let labels = || {
+        let labels = server.get(&path, &[("Cookie", &cookie)]).json()["data"]["alerts"][0]["labels"].clone();
+        labels.is_object().then_some(labels)
+    };
+    let labels = eventually(WAIT_MAX, || server.log(), labels);
+    assert_eq!(labels, json!({ "alertname": "Up", "at": "c1" }));
+    assert!(server.terminate().success());
+}
+
 /// Runs a backfill of the rules in `backfill.yml` from 1,000 s before `now_s` until then.
 fn backfill(dir: &Path, now_s: i64, args: &[&str]) -> (Option<i32>, String) {
     let [start, end] = [now_s - 1_000, now_s].map(|at| at.to_string());

@@ -1,6 +1,6 @@
 //! The escape differential of a locked dashboard (docs/specification.md D7): every endpoint that a
-//! page uses beside `data` answers as an organisation that holds nothing but the series of the lock.
-//! `dashboard_viewers` has that of `data` and of single queries.
+//! page uses beside `data` returns the same as in an organisation that contains only the series of
+//! the lock. `dashboard_viewers` has that of `data` and of single queries.
 
 use std::collections::BTreeMap;
 

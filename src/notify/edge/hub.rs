@@ -412,7 +412,12 @@ impl HubShared {
             NotifyUnavailable::Store(why)
         })?;
         let NotifyLoad { rows, document, external_url, expr_url } = loaded.ok_or(NotifyUnavailable::NoOrg)?;
-        let options = OrgOptions { mails_per_hour: self.deps.mails_per_hour, external_url, expr_url };
+        let options = OrgOptions {
+            mails_per_hour: self.deps.mails_per_hour,
+            external_labels: Arc::clone(&self.deps.external_labels),
+            external_url,
+            expr_url,
+        };
         let mut notifier = OrgNotifier::new(options, Entropy::system());
         let config = document.as_ref().map(|document| Arc::clone(document.config())).unwrap_or_default();
         notifier.restore(rows, config, now);

@@ -169,6 +169,7 @@ impl HubWorld {
             runtime: runtime.handle().clone(),
             clock: Clock::System,
             mails_per_hour: 100,
+            external_labels: Arc::default(),
             files: None,
         });
         let hub = hub.expect("started");

@@ -111,10 +111,20 @@ impl AlertEntry {
         pairs_bytes(&self.labels) + pairs_bytes(&self.annotations) + self.expr.len()
     }
 
-    /// Returns the state for Alertmanagers.
-    pub(in crate::notify) fn for_alertmanager(&self, generator_url: String) -> AmAlert {
+    /// Returns the state for Alertmanagers. The alert gets the external labels that it lacks.
+    pub(in crate::notify) fn for_alertmanager(
+        &self,
+        external_labels: &AlertLabels,
+        generator_url: String,
+    ) -> AmAlert {
+        let mut labels = Arc::clone(&self.labels);
+        for (name, value) in external_labels {
+            if !labels.contains_key(name) {
+                Arc::make_mut(&mut labels).insert(name.clone(), value.clone());
+            }
+        }
         AmAlert {
-            labels: Arc::clone(&self.labels),
+            labels,
             annotations: Arc::clone(&self.annotations),
             starts_at: self.starts_at,
             ends_at: self.ends_at,
@@ -159,5 +169,34 @@ impl AlertEntry {
             notified: 0,
             silenced: (0, Vec::new()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(pairs: &[(&str, &str)]) -> AlertLabels {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn alertmanagers_get_the_external_labels_that_an_alert_lacks() {
+        let alert = Alert {
+            labels: pairs(&[("alertname", "Down"), ("cluster", "own"), ("zone", "")]),
+            annotations: AlertLabels::new(),
+            value: 1.0,
+            starts_at: Timestamp::from_s(1),
+            ends_at: Timestamp::from_s(2),
+            has_own_end: false,
+            resolved: false,
+            expr: "up == 0".to_owned(),
+        };
+        let entry = AlertEntry::new(alert, Timestamp::from_s(1)).expect("within the limits");
+        let external = pairs(&[("cluster", "c1"), ("replica", "a"), ("zone", "b")]);
+        let sent = entry.for_alertmanager(&external, String::new());
+        let expected = [("alertname", "Down"), ("cluster", "own"), ("replica", "a"), ("zone", "b")];
+        assert_eq!(*sent.labels, pairs(&expected));
+        assert_eq!(*entry.labels, pairs(&expected[..2]), "receivers of this server get the own labels");
     }
 }

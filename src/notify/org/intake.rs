@@ -22,7 +22,7 @@ impl OrgNotifier {
         };
         let fingerprint = AlertFingerprint::of(&entry.labels);
         if !self.alertmanagers.is_empty() {
-            let sent = entry.for_alertmanager(self.expr_link(&entry.expr));
+            let sent = entry.for_alertmanager(&self.options.external_labels, self.expr_link(&entry.expr));
             for queue in self.alertmanagers.values_mut() {
                 queue.push(fingerprint, sent.clone(), now);
             }

@@ -22,7 +22,7 @@ use super::alertmanager::AmQueue;
 use super::alertmanager::discovery::AmEndpoint;
 use super::config::NotifyConfig;
 use super::delivery::DeliveryHistory;
-use super::labels::AlertFingerprint;
+use super::labels::{AlertFingerprint, AlertLabels};
 use super::limits::COMMENT_BYTES_MAX;
 use super::message::DeliveryContent;
 use super::rows::{NotifyChanges, NotifyRowKey, NotifyRowKind, to_json_bytes};
@@ -42,6 +42,9 @@ pub use views::{AlertView, AmStatus, GroupView, IntegrationStatus, NotifyStatus}
 pub struct OrgOptions {
     /// The most mails in an hour, inclusive.
     pub mails_per_hour: u32,
+    /// Labels that alerts without them get on the way to Alertmanagers, as Prometheus'
+    /// `external_labels`.
+    pub external_labels: Arc<AlertLabels>,
     /// The page of the organisation's alerts, for links; may be empty.
     pub external_url: String,
     /// The page of an expression, before the expression in the form of a query; may be empty.

@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use super::inline::{BODY_BYTES_MAX, CODED_BYTES_MAX};
 use super::response::{Beginning, Envelope, QueryBody, value_memory_bytes};
 use super::run::QueryRun;
-use crate::api::encoding::{Coding, Levels};
+use crate::api::encoding::{BodyCompression, Coding, Levels};
 use crate::api::error::ApiResult;
 use crate::api::prom_json;
 use crate::model::Labels;
@@ -132,18 +132,18 @@ impl QueryRun {
         let lease = Some(Arc::clone(&self.lease));
         let bytes_max = self.options.body_bytes_max;
         let _computing = self.lanes.workers().begin_query();
-        let coding = (self.coding, self.levels());
-        QueryBody::encode(envelope, coding, bytes_max, &self.lanes, self.access.org, lease)
+        QueryBody::encode(envelope, self.compression(), bytes_max, &self.lanes, self.access.org, lease)
     }
 
     /// Compresses a complete response body.
     pub(super) fn whole(&self, body: Vec<u8>) -> QueryBody {
-        QueryBody::whole_at(body, self.coding, self.levels())
+        QueryBody::compressed(body, self.compression())
     }
 
-    /// Returns the levels of compression: pages of other sites are loaded over the internet.
-    fn levels(&self) -> Levels {
-        if self.grant.is_token() { Levels::SHORT } else { Levels::FAST }
+    /// Returns the compression of the body. Pages of other sites are loaded over the internet.
+    fn compression(&self) -> BodyCompression {
+        let levels = if self.grant.is_token() { Levels::SHORT } else { Levels::FAST };
+        BodyCompression { coding: self.coding, levels }
     }
 
     /// Encodes one line of a batch, without its opening brace and id, and without compression.

@@ -18,7 +18,7 @@ use axum::response::Response;
 use hyper::body::Frame;
 
 use super::parallel_encode::encode_prefix;
-use crate::api::encoding::{Coding, Encoder, Levels};
+use crate::api::encoding::{BodyCompression, Coding, Encoder, Levels};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::{Lanes, Reply};
 use crate::api::prom_json::{self, BodyTooLarge, ResultCursor};
@@ -56,32 +56,34 @@ pub(in crate::api::orgs) struct Envelope {
 impl QueryBody {
     /// Compresses a complete body.
     pub(in crate::api::orgs) fn whole(body: Vec<u8>, coding: Coding) -> QueryBody {
-        QueryBody::whole_at(body, coding, Levels::FAST)
+        QueryBody::compressed(body, BodyCompression { coding, levels: Levels::FAST })
     }
 
-    /// Like [`QueryBody::whole`], with other levels.
-    pub(super) fn whole_at(body: Vec<u8>, coding: Coding, levels: Levels) -> QueryBody {
-        let (body, coding) = coding.whole_at(body, levels);
+    /// Like [`QueryBody::whole`], with any levels.
+    pub(super) fn compressed(body: Vec<u8>, compression: BodyCompression) -> QueryBody {
+        let (body, coding) = compression.coding.whole_at(body, compression.levels);
         QueryBody { body: Body::from(body), coding }
     }
 
-    /// Encodes a result, at once or in chunks, depending on its size. The levels are those of a body
-    /// that is encoded at once. `lease` is held until the value is dropped.
+    /// Encodes a result, at once or in chunks, depending on its size. Chunks are compressed with
+    /// [`Levels::FAST`]. `lease` is held until the value is dropped.
     ///
     /// # Errors
     /// 422 if the body is known to be larger than `bytes_max` before its first byte is sent. 503 if
     /// there is no memory to hold the values until the client has read them.
     pub(in crate::api::orgs) fn encode(
         envelope: Envelope,
-        (coding, levels): (Coding, Levels),
+        compression: BodyCompression,
         bytes_max: usize,
         lanes: &Lanes,
         org: OrgId,
         lease: Option<Arc<Lease>>,
     ) -> ApiResult<QueryBody> {
         match Beginning::encode(envelope, bytes_max, lanes, lease.as_ref())? {
-            Beginning::Whole(text) => Ok(QueryBody::whole_at(text, coding, levels)),
-            Beginning::Prefix(prefix) => QueryBody::stream(*prefix, coding, bytes_max, lanes, org, lease),
+            Beginning::Whole(text) => Ok(QueryBody::compressed(text, compression)),
+            Beginning::Prefix(prefix) => {
+                QueryBody::stream(*prefix, compression.coding, bytes_max, lanes, org, lease)
+            }
         }
     }
 
@@ -392,7 +394,7 @@ mod tests {
     use crate::model::{Labels, Sample, Timestamp};
     use crate::promql::{MatrixSeries, MemoryPool};
 
-    const PLAIN: (Coding, Levels) = (Coding::Identity, Levels::FAST);
+    const PLAIN: BodyCompression = BodyCompression { coding: Coding::Identity, levels: Levels::FAST };
 
     fn matrix(series: usize, samples: usize) -> Value {
         let samples: Vec<Sample> = (0..samples)
@@ -440,8 +442,8 @@ mod tests {
         {
             let value = matrix(series, samples);
             let text = expected(&value);
-            let body =
-                QueryBody::encode(envelope(value), (coding, Levels::FAST), usize::MAX, &lanes(), ORG, None);
+            let compression = BodyCompression { coding, levels: Levels::FAST };
+            let body = QueryBody::encode(envelope(value), compression, usize::MAX, &lanes(), ORG, None);
             let (sizes, mut all) = read_frames(body.expect("allowed")).await;
             if coding == Coding::Gzip {
                 let mut plain = Vec::new();

@@ -80,6 +80,7 @@ fn config_of(value: &Value) -> Arc<NotifyConfig> {
 fn new_notifier(seed: u64) -> OrgNotifier {
     let options = OrgOptions {
         mails_per_hour: 20,
+        external_labels: Arc::default(),
         external_url: "http://p/alerts".to_owned(),
         expr_url: "http://p/graph?expr=".to_owned(),
     };
