@@ -295,7 +295,7 @@ async function menuFlow() {
   await panel('Answer').hover();
   await panel('Answer').getByRole('button', { name: 'Menu of the panel' }).click();
   await page.locator('.popup').getByRole('link', { name: 'Edit', exact: true }).click();
-  await page.locator('.panel-editor').getByRole('heading', { name: 'Answer' }).waitFor();
+  await page.locator('.panel-editor .editor-title').getByText('Answer', { exact: true }).waitFor();
   await page.getByRole('button', { name: 'Back to dashboard' }).click();
   await page.locator('.panel-grid.editing').waitFor();
   await button('Exit').click();
