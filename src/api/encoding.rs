@@ -35,7 +35,8 @@ impl Levels {
     /// The least CPU time for each byte.
     pub const FAST: Levels = Levels { gzip: 1, zstd: 1 };
     /// For a short body that crosses the internet: 40 KB of rates take 0.5 ms instead of 0.1 ms,
-    /// and are a third smaller in gzip, 7 % in zstd. A long body is compressed with [`Levels::FAST`].
+    /// and are a third smaller in gzip, 7 % in zstd. A long body is compressed with
+    /// [`Levels::FAST`].
     pub const SHORT: Levels = Levels { gzip: 5, zstd: 6 };
     /// For a body that is compressed once and sent often: 1.2 ms for 45 KB in gzip, 6 ms in zstd.
     const ONCE: Levels = Levels { gzip: 7, zstd: 15 };

@@ -11,7 +11,7 @@ const [packages, sources, served] = process.argv.slice(2);
 const ts = createRequire(join(resolve(packages), 'node_modules', 'none.js'))('typescript');
 
 /** Modules whose style sheets the build script writes or shortens: their texts may differ. */
-const SHEETS = ['alert_list/style.js', 'chart/style.js', 'embedded/sheets.js'];
+const SHEETS = ['alert_list/style.js', 'chart/cursor_style.js', 'chart/style.js', 'embedded/sheets.js'];
 
 /** @param {string} text @returns {{file: any, checker: any}} the tree of a module, and what its names refer to */
 function parsed(text) {
@@ -93,6 +93,18 @@ function boundNumber(statement) {
   return call && isCall(call, '$') ? Number(call.arguments[0].getText()) : null;
 }
 
+/** The texts of statements, without the white space, comments and semicolons that style sheets lose. */
+function textsOf(statements) {
+  let texts = '';
+  const visit = (node) => {
+    const isTemplate = node.kind >= ts.SyntaxKind.TemplateHead && node.kind <= ts.SyntaxKind.TemplateTail;
+    if (ts.isStringLiteralLike(node) || isTemplate) texts += node.text;
+    ts.forEachChild(node, visit);
+  };
+  statements.forEach(visit);
+  return texts.replace(/\/\*.*?\*\//gs, '').replace(/[\s;]/g, '');
+}
+
 /** The functions of a bundle or chunk: their number and their body. */
 function functionsOf(file) {
   const found = [];
@@ -131,7 +143,8 @@ for (const name of all) {
     if (!exported.has(symbol.name) && symbol.flags & ts.SymbolFlags.Value) exported.set(symbol.name, symbol);
   const key = JSON.stringify(items);
   const place = (symbol) => (typeof symbol === 'string' ? symbol : (imported.get(symbol) ?? symbols.indexOf(symbol)));
-  const module = { name, symbols: symbols.map((symbol) => imported.get(symbol) ?? null), exported, place };
+  const texts = textsOf(body);
+  const module = { name, symbols: symbols.map((symbol) => imported.get(symbol) ?? null), exported, place, texts };
   known.set(key, [...(known.get(key) ?? []), module]);
 }
 const seen = new Set();
@@ -163,8 +176,10 @@ for (const entry of ['app.js', 'docs.js', 'shared.js', 'embed.js', 'embed-alerts
         else for (const element of pattern.elements)
           bound.set(checker.getSymbolAtLocation(element.name), `${from} ${(element.propertyName ?? element.name).text}`);
       }
-      // Equal modules are told apart by what they export.
-      const module = candidates.find(({ exported }) => exported.size === returned.length);
+      // Equal modules are told apart by what they export, and style sheets by their texts.
+      const fits = ({ exported, texts }) =>
+        exported.size === returned.length && (candidates.length === 1 || texts === textsOf(rest));
+      const module = candidates.find(fits);
       assert(module, `${one}: function ${number} exports something else than ${candidates[0].name}`);
       assert.equal(names.get(number) ?? module.name, module.name);
       names.set(number, module.name);
