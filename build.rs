@@ -27,6 +27,8 @@ const DAY_S: u64 = 86_400;
 
 /// The module that contains the style sheets of the element for dashboards as strings.
 const SHEETS: &str = "embedded/sheets.js";
+/// The end of the names of modules whose style sheet is a template.
+const STYLE_MODULE: &str = "style.js";
 
 #[expect(
     clippy::disallowed_methods,
@@ -65,9 +67,7 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
         let module = modules.get(name).ok_or_else(|| format!("{name} is missing"))?;
         match name {
             SHEETS => with_sheets(module, to),
-            "chart/style.js" | "chart/cursor_style.js" | "alert_list/style.js" => {
-                Ok(minify::style_in_template(module))
-            }
+            _ if name.ends_with(STYLE_MODULE) => Ok(minify::style_in_template(module)),
             _ => Ok(module.clone()),
         }
     };

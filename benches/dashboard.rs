@@ -34,15 +34,20 @@ mod sender;
 #[path = "../tests/peers/servers.rs"]
 #[expect(dead_code, reason = "shared: each target needs other servers")]
 mod servers;
+#[path = "../tests/peers/shared_folder.rs"]
+mod shared_folder;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use promlet::clock::{Clock, Stopwatch};
-use promlet::model::{Labels, Sample, Timestamp};
+use promlet::entropy::Entropy;
+use promlet::ingest::DecodeLimits;
+use promlet::ingest::text::{self, Format};
+use promlet::model::{Labels, Sample, Timestamp, WriteSeries};
 use serde_json::{Value as Json, json};
 
 use arguments::{arguments, number};
@@ -52,6 +57,7 @@ use median::median;
 use packages::{installed, npm, prometheus, run};
 use sender::{Destination, send};
 use servers::{free_port, started, victoria_metrics};
+use shared_folder::shared_folder;
 
 /// The time between two samples of a series.
 const INTERVAL_MS: i64 = 15_000;
@@ -94,30 +100,21 @@ enum Shape {
     Gauge,
 }
 
-/// Splits a line of the text format into labels and value.
-fn sample(line: &str) -> (Labels, f64) {
-    let (head, value) = line.rsplit_once(' ').expect("a value");
-    let (name, labels) = head.split_once('{').unwrap_or((head, "}"));
-    let mut pairs = vec![("__name__".to_owned(), name.to_owned())];
-    let mut rest = labels;
-    while let Some((label, after)) = rest.split_once("=\"") {
-        let mut text = String::new();
-        let mut chars = after.char_indices();
-        let end = loop {
-            match chars.next().expect("a closing quote") {
-                (at, '"') => break at,
-                (_, '\\') => match chars.next().expect("an escaped character").1 {
-                    'n' => text.push('\n'),
-                    other => text.push(other),
-                },
-                (_, other) => text.push(other),
-            }
-        };
-        pairs.push((label.trim_start_matches(',').to_owned(), text));
-        rest = &after[end + 1..];
-    }
-    pairs.extend([("instance", "node:9100"), ("job", "node")].map(|(k, v)| (k.to_owned(), v.to_owned())));
-    (Labels::from_pairs(pairs), value.parse().expect("a number"))
+/// Decodes the text of the exporter.
+fn samples(text: &str) -> Vec<(Labels, f64)> {
+    let limits = DecodeLimits::default();
+    let decoded = text::decode(text.as_bytes(), Format::Prometheus, Timestamp::from_ms(0), &limits);
+    let decoded = decoded.unwrap_or_else(|error| panic!("the exporter's text: {error}"));
+    let batch = decoded.batch.batch();
+    let labelled = |series: &WriteSeries<'_>| {
+        let mut pairs = Vec::new();
+        (batch.parse_labels)(series.raw_labels, &mut pairs).expect("labels");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        let own = pairs.iter().map(|(name, value)| (text(name), text(value)));
+        let job = [("instance", "node:9100"), ("job", "node")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        (Labels::from_pairs(own.chain(job)), batch.samples[series.samples.clone()][0].value)
+    };
+    batch.series.iter().map(labelled).collect()
 }
 
 /// Returns the series of a node_exporter on this machine.
@@ -132,9 +129,6 @@ fn exporter() -> Vec<Series> {
     let second = scrape();
     let counters: BTreeSet<&str> =
         second.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
-    let samples = |text: &str| -> Vec<(Labels, f64)> {
-        text.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
-    };
     let uptime_s: f64 = std::fs::read_to_string("/proc/uptime")
         .ok()
         .and_then(|text| text.split_once(' ')?.0.parse().ok())
@@ -157,20 +151,10 @@ fn exporter() -> Vec<Series> {
         .collect()
 }
 
-/// A linear congruential generator of numbers from 0 to 1. Its upper bits are used.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as f64 / (1_u64 << 31) as f64
-    }
-}
-
 /// Returns the requests with all samples, of which the last ones are at `end`.
 fn bodies(mut series: Vec<Series>, hours: i64, end: Timestamp) -> Vec<Vec<u8>> {
     let samples = hours * 3_600_000 / INTERVAL_MS;
-    let mut chance = Chance(1);
+    let mut chance = Entropy::seeded(1);
     let times: Vec<i64> = (0..samples).map(|at| (at + 1 - samples) * INTERVAL_MS).collect();
     times
         .chunks(REQUEST_SAMPLES)
@@ -180,10 +164,10 @@ fn bodies(mut series: Vec<Series>, hours: i64, end: Timestamp) -> Vec<Vec<u8>> {
                     one.value += match one.shape {
                         Shape::Constant => 0.0,
                         Shape::Counter { per_s } => {
-                            let more = per_s * (INTERVAL_MS / 1_000) as f64 * 2.0 * chance.next();
+                            let more = per_s * (INTERVAL_MS / 1_000) as f64 * 2.0 * chance.unit();
                             if one.value.fract() == 0.0 { more.round() } else { more }
                         }
-                        Shape::Gauge => one.value * 0.02 * (chance.next() - 0.5),
+                        Shape::Gauge => one.value * 0.02 * (chance.unit() - 0.5),
                     };
                     Sample { at: end.plus_ms(*ms), value: one.value }
                 });
@@ -376,18 +360,11 @@ fn first_screen(server: &Server, cookie: &str, document: &Json) {
     println!("first screen with {panels} panels: {:.0} ms (goal {SCREEN_GOAL_MS})", median(&ms));
 }
 
-#[expect(clippy::disallowed_methods, reason = "a bench finds its foreign files by the environment")]
-fn shared() -> PathBuf {
-    std::env::var_os("PROMLET_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from)
-}
-
 fn main() {
     let args = arguments();
     let (hours, rounds) = (number(&args, 0, 24_i64), number(&args, 1, 10_usize));
-    let file = shared().join("dashboards/rfmoz/node-exporter-full.json");
-    let text = std::fs::read_to_string(&file);
-    let text =
-        text.unwrap_or_else(|error| panic!("{}: {error}; PROMLET_SHARED names its folder", file.display()));
+    let file = shared_folder("dashboards").join("rfmoz/node-exporter-full.json");
+    let text = std::fs::read_to_string(&file).expect("the dashboard is there");
     let document: Json = serde_json::from_str(&text).expect("a dashboard");
     let series = exporter();
     let nodename = series.iter().find_map(|one| one.labels.get("nodename")).expect("uname").to_owned();

@@ -17,6 +17,7 @@ mod rules_command;
 mod settings;
 mod variables;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -474,6 +475,17 @@ fn master_key(file: Option<PathBuf>) -> Result<Option<MasterKeySetting>, ConfigE
     }
 }
 
+fn external_labels(pairs: Vec<(String, String)>) -> Result<BTreeMap<String, String>, ConfigError> {
+    let mut labels = BTreeMap::new();
+    for (name, value) in pairs {
+        if labels.contains_key(&name) {
+            return Err(ConfigError::Settings(format!("--external-labels names {name} twice")));
+        }
+        labels.insert(name, value);
+    }
+    Ok(labels)
+}
+
 fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
     let set = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     let mut warnings = variables::unread(set);
@@ -546,7 +558,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         rules: flags.rules,
         rules_org: flags.rules_org,
         rules_catch_up: flags.rules_catch_up,
-        external_labels: Arc::new(flags.external_labels.into_iter().collect()),
+        external_labels: Arc::new(external_labels(flags.external_labels)?),
         scrape: ScrapeSettings {
             config: flags.scrape_config,
             org: flags.scrape_org,

@@ -8,11 +8,13 @@
 #[path = "promql/runner/mod.rs"]
 #[expect(dead_code, reason = "stores that are asked by hand are tests/promql/fuzz.rs' alone")]
 mod runner;
+#[path = "peers/shared_folder.rs"]
+mod shared_folder;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use runner::Mode;
+use shared_folder::shared_folder;
 
 /// The scripts, and the modes in which each runs: delayed name removal on, and also off where the
 /// answers come from a server.
@@ -40,17 +42,9 @@ const SCRIPTS: [(&str, &[bool]); 17] = [
 /// that passes fails the test as well.
 const KNOWN: &str = include_str!("promql/known_failures.txt");
 
-#[expect(clippy::disallowed_methods, reason = "a test finds its foreign scripts by the environment")]
-fn folder() -> PathBuf {
-    let shared = std::env::var_os("PROMLET_SHARED")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
-    shared.join("promql")
-}
-
 #[test]
 fn scripts_of_others_pass_but_for_what_is_listed() {
-    let folder = folder();
-    assert!(folder.is_dir(), "{} is no folder: set PROMLET_SHARED", folder.display());
+    let folder = shared_folder("promql");
     let known = known();
     let mut seen = BTreeSet::new();
     let (mut wrong, mut evaluations) = (Vec::new(), 0);

@@ -16,6 +16,8 @@ mod harness;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
+#[path = "peers/shared_folder.rs"]
+mod shared_folder;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,6 +29,7 @@ use packages::{installed, latest_debian, npm, run};
 use promlet::dashboards::{Context, Dashboard, InterpolateError, VariableAccess, VariableQuery};
 use promlet::promql::syntax::{Caps, parse};
 use serde_json::json;
+use shared_folder::shared_folder;
 
 /// A new major version may find new errors in correct modules.
 const TYPESCRIPT: &str = "typescript@5";
@@ -105,15 +108,8 @@ fn transformations_reducers_and_mappings_give_what_grafana_gives() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test finds its foreign files by the environment")]
 fn public_dashboards_are_imported_without_an_edit() {
-    let shared = std::env::var_os("PROMLET_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
-    assert!(
-        shared.join("dashboards").is_dir(),
-        "{} has no dashboards; PROMLET_SHARED names the folder that has them",
-        shared.display()
-    );
-    assert_eq!(import_dashboards(&shared.join("dashboards")), &[] as &[String]);
+    assert_eq!(import_dashboards(&shared_folder("dashboards")), &[] as &[String]);
 }
 
 #[test]
@@ -123,11 +119,9 @@ fn the_dashboards_of_ceph_are_imported_without_an_edit() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test finds its foreign files by the environment")]
 fn saved_queries_of_public_dashboards_have_the_text_that_the_page_gives_them() {
-    let shared = std::env::var_os("PROMLET_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
     let ceph = latest_debian("ceph", &["ceph-grafana-dashboards"]).join("etc/grafana/dashboards");
-    let differences = [shared.join("dashboards"), ceph].map(|folder| query_differences(&folder));
+    let differences = [shared_folder("dashboards"), ceph].map(|folder| query_differences(&folder));
     assert_eq!(differences.concat(), [] as [String; 0]);
 }
 

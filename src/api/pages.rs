@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::encoding::Coding;
+use super::encoding::{Coding, Effort};
 use super::error::{ApiError, Code};
 use crate::sync::IgnorePoison as _;
 use crate::ui::{Asset, NOWHERE, Ui};
@@ -38,13 +38,13 @@ impl Pages {
     fn code(&self, asset: &mut Asset, coding: Coding) -> CodedBody {
         let bytes = std::mem::take(&mut asset.bytes);
         let Some(key) = asset.key.filter(|_| coding != Coding::Identity) else {
-            let (body, coding) = coding.whole(bytes.into_owned());
+            let (body, coding) = coding.whole(bytes.into_owned(), Effort::Least);
             return (Bytes::from(body), coding);
         };
         if let Some(known) = self.coded.lock().ignore_poison().get(&(key, coding)) {
             return known.clone();
         }
-        let (body, used) = coding.whole_once(bytes.into_owned());
+        let (body, used) = coding.whole(bytes.into_owned(), Effort::Once);
         let made = (Bytes::from(body), used);
         self.coded.lock().ignore_poison().insert((key, coding), made.clone());
         made

@@ -211,8 +211,8 @@ pub(super) struct Flags {
     /// Age up to which missed evaluations of rules are caught up; 0s skips all of them
     #[arg(long, env = "PROMLET_RULES_CATCH_UP", value_name = "DURATION", default_value = "0s", value_parser = rules_catch_up)]
     pub(super) rules_catch_up: Duration,
-    /// External labels: `$externalLabels` in templates of rules, and labels that alerts without
-    /// them get on the way to Alertmanagers
+    /// External labels: `$externalLabels` in templates of rules. Alertmanagers get them with each
+    /// alert that has no label of the same name
     #[arg(long, env = "PROMLET_EXTERNAL_LABELS", value_name = "NAME=VALUE,..", value_delimiter = ',', value_parser = external_label)]
     pub(super) external_labels: Vec<(String, String)>,
     /// Scrape the targets of this file (`scrape_configs` as Prometheus writes them). SIGHUP reads

@@ -115,7 +115,7 @@ pub struct Settings {
     pub rules_org: Option<String>,
     /// Age up to which missed evaluations of rules are caught up; zero skips all of them.
     pub rules_catch_up: Duration,
-    /// The external labels: `$externalLabels` of rules, and labels of alerts for Alertmanagers.
+    /// `$externalLabels` of rules, and labels of alerts for Alertmanagers.
     pub external_labels: Arc<BTreeMap<String, String>>,
     /// The configuration of scraping, and the roles that may add others.
     pub scrape: ScrapeSettings,

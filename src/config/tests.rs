@@ -110,6 +110,7 @@ fn invalid_and_contradicting_settings_are_refused_with_a_reason() {
         (&["--external-labels", "cluster"], "NAME=VALUE"),
         (&["--external-labels", "a=1,1a=2"], "\"1a\" cannot be the name"),
         (&["--external-labels", "a="], "no value"),
+        (&["--external-labels", "a=1,b=2,a=1"], "a twice"),
     ];
     for (args, words) in cases {
         let error = parse(args).expect_err("refused");

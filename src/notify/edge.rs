@@ -91,7 +91,7 @@ pub struct NotifyDeps {
     pub clock: Clock,
     /// The most mails of an organisation in an hour, inclusive.
     pub mails_per_hour: u32,
-    /// Labels that alerts without them get on the way to Alertmanagers.
+    /// Labels that Alertmanagers get with each alert that has no label of the same name.
     pub external_labels: Arc<AlertLabels>,
     /// The folder with files of Alertmanagers, if the operator allows any.
     pub files: Option<PathBuf>,

@@ -11,7 +11,7 @@ const [packages, sources, served] = process.argv.slice(2);
 const ts = createRequire(join(resolve(packages), 'node_modules', 'none.js'))('typescript');
 
 /** Modules whose style sheets the build script writes or shortens: their texts may differ. */
-const SHEETS = ['alert_list/style.js', 'chart/cursor_style.js', 'chart/style.js', 'embedded/sheets.js'];
+const hasSheet = (name) => name.endsWith('style.js') || name === 'embedded/sheets.js';
 
 /** @param {string} text @returns {{file: any, checker: any}} the tree of a module, and what its names refer to */
 function parsed(text) {
@@ -125,7 +125,7 @@ const known = new Map();
 for (const name of all) {
   const { file, checker } = parsed(readFileSync(join(sources, name), 'utf8'));
   const body = file.statements.filter((one) => !ts.isImportDeclaration(one) && !ts.isExportDeclaration(one));
-  const { items, symbols } = itemsOf(body, checker, SHEETS.includes(name));
+  const { items, symbols } = itemsOf(body, checker, hasSheet(name));
   /** Which export of which module a name of this module is. */
   const imported = new Map();
   const exported = new Map();

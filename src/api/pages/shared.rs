@@ -18,7 +18,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::api::encoding::Coding;
+use crate::api::encoding::{Coding, Effort};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::host::{self, TrustedProxies};
 use crate::api::limits::Limits;
@@ -88,7 +88,7 @@ impl SharedPages {
                 (StatusCode::NOT_FOUND, filled(&html, "promlet-refusal", code.as_str()), "'none'".to_owned())
             }
         };
-        let (body, coding) = Coding::of(&request.headers).whole(html.into_bytes());
+        let (body, coding) = Coding::of(&request.headers).whole(html.into_bytes(), Effort::Least);
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();

@@ -42,8 +42,8 @@ pub use views::{AlertView, AmStatus, GroupView, IntegrationStatus, NotifyStatus}
 pub struct OrgOptions {
     /// The most mails in an hour, inclusive.
     pub mails_per_hour: u32,
-    /// Labels that alerts without them get on the way to Alertmanagers, as Prometheus'
-    /// `external_labels`.
+    /// Labels that Alertmanagers get with each alert that has no label of the same name, as
+    /// Prometheus' `external_labels`.
     pub external_labels: Arc<AlertLabels>,
     /// The page of the organisation's alerts, for links; may be empty.
     pub external_url: String,

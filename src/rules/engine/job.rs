@@ -18,6 +18,7 @@ pub(super) const STACK_BYTES: usize = 8 << 20;
 /// How far the last evaluation may be ahead of the clock, in milliseconds, so that the state waits
 /// for the clock. Beyond it the state is restored as of now.
 pub(super) const AHEAD_MS_MAX: i64 = 2 * 3_600_000;
+
 /// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobKind {

@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use super::inline::{BODY_BYTES_MAX, CODED_BYTES_MAX};
 use super::response::{Beginning, Envelope, QueryBody, value_memory_bytes};
 use super::run::QueryRun;
-use crate::api::encoding::{BodyCompression, Coding, Levels};
+use crate::api::encoding::{BodyCompression, Coding, Effort};
 use crate::api::error::ApiResult;
 use crate::api::prom_json;
 use crate::model::Labels;
@@ -142,8 +142,8 @@ impl QueryRun {
 
     /// Returns the compression of the body. Pages of other sites are loaded over the internet.
     fn compression(&self) -> BodyCompression {
-        let levels = if self.grant.is_token() { Levels::SHORT } else { Levels::FAST };
-        BodyCompression { coding: self.coding, levels }
+        let effort = if self.grant.is_token() { Effort::Internet } else { Effort::Least };
+        BodyCompression { coding: self.coding, effort }
     }
 
     /// Encodes one line of a batch, without its opening brace and id, and without compression.

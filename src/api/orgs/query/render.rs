@@ -22,7 +22,7 @@ use super::{
     warn_of_unused,
 };
 use crate::api::callers::{Endpoint, Grant, Permission};
-use crate::api::encoding::Coding;
+use crate::api::encoding::{Coding, Effort};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::orgs::dashboards::viewer::{Intervals, PanelQuery, SentValues, ViewerDeps, Viewing};
 use crate::api::orgs::etag::names_tag;
@@ -357,7 +357,7 @@ impl Drawing {
         let digest = Sha256::digest(&body);
         let tag = format!("\"{}\"", HEXLOWER.encode(&digest[..16]));
         let (body, coding) = match self.format {
-            Format::Svg => run.coding.whole(body),
+            Format::Svg => run.coding.whole(body, Effort::Least),
             Format::Png => (body, Coding::Identity),
         };
         Ok(Picture { body, coding, tag })

@@ -18,7 +18,7 @@ use axum::response::Response;
 use hyper::body::Frame;
 
 use super::parallel_encode::encode_prefix;
-use crate::api::encoding::{BodyCompression, Coding, Encoder, Levels};
+use crate::api::encoding::{BodyCompression, Coding, Effort, Encoder};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::{Lanes, Reply};
 use crate::api::prom_json::{self, BodyTooLarge, ResultCursor};
@@ -56,17 +56,17 @@ pub(in crate::api::orgs) struct Envelope {
 impl QueryBody {
     /// Compresses a complete body.
     pub(in crate::api::orgs) fn whole(body: Vec<u8>, coding: Coding) -> QueryBody {
-        QueryBody::compressed(body, BodyCompression { coding, levels: Levels::FAST })
+        QueryBody::compressed(body, BodyCompression { coding, effort: Effort::Least })
     }
 
-    /// Like [`QueryBody::whole`], with any levels.
+    /// Like [`QueryBody::whole`], with any effort.
     pub(super) fn compressed(body: Vec<u8>, compression: BodyCompression) -> QueryBody {
-        let (body, coding) = compression.coding.whole_at(body, compression.levels);
+        let (body, coding) = compression.coding.whole(body, compression.effort);
         QueryBody { body: Body::from(body), coding }
     }
 
     /// Encodes a result, at once or in chunks, depending on its size. Chunks are compressed with
-    /// [`Levels::FAST`]. `lease` is held until the value is dropped.
+    /// the least effort. `lease` is held until the value is dropped.
     ///
     /// # Errors
     /// 422 if the body is known to be larger than `bytes_max` before its first byte is sent. 503 if
@@ -394,7 +394,7 @@ mod tests {
     use crate::model::{Labels, Sample, Timestamp};
     use crate::promql::{MatrixSeries, MemoryPool};
 
-    const PLAIN: BodyCompression = BodyCompression { coding: Coding::Identity, levels: Levels::FAST };
+    const PLAIN: BodyCompression = BodyCompression { coding: Coding::Identity, effort: Effort::Least };
 
     fn matrix(series: usize, samples: usize) -> Value {
         let samples: Vec<Sample> = (0..samples)
@@ -442,7 +442,7 @@ mod tests {
         {
             let value = matrix(series, samples);
             let text = expected(&value);
-            let compression = BodyCompression { coding, levels: Levels::FAST };
+            let compression = BodyCompression { coding, effort: Effort::Least };
             let body = QueryBody::encode(envelope(value), compression, usize::MAX, &lanes(), ORG, None);
             let (sizes, mut all) = read_frames(body.expect("allowed")).await;
             if coding == Coding::Gzip {

@@ -40,15 +40,35 @@ fn group_of(rules: &[String]) -> crate::rules::RuleGroup {
     decode_rule_group(&text, options()).expect("valid")
 }
 
-/// Backfills all rules of a group from one second to another.
-fn backfill(tsdb: &Tsdb, group: &crate::rules::RuleGroup, from: i64, to: i64) {
+/// Evaluates a group every 10 s, each time after it stored a row: the values of `x` of two jobs, or
+/// 0 for the end of a series. Returns the second of the last evaluation.
+fn live_evaluation(tsdb: &Tsdb, group: &crate::rules::RuleGroup, rows: &[(u8, u8)]) -> i64 {
+    let settings = RuleSettings::default();
+    let mut live = GroupRun::new(Arc::new(group.clone()), &settings);
+    let mut last = 0;
+    for (seconds, (a, b)) in (0..).step_by(10).zip(rows) {
+        for (job, value) in [("a", a), ("b", b)] {
+            let value = if *value == 0 { stale_nan() } else { f64::from(*value) };
+            put_both(tsdb, "x", job, seconds - 5, value);
+        }
+        live.evaluate(context(tsdb, &settings, ORG), at(seconds), at(seconds));
+        last = seconds;
+    }
+    last
+}
+
+/// Backfills all rules of a group from one second to another. Returns the number of refused
+/// samples.
+fn backfill(tsdb: &Tsdb, group: &crate::rules::RuleGroup, from: i64, to: i64) -> u64 {
     let settings = RuleSettings::default();
     let context = context(tsdb, &settings, PAST);
     let of_group = RulePreviewGroup { limit: group.limit, query_offset_ms: 5_000 };
     let mut backfill = Backfill::new(&group.rules, &of_group, times(from, to), at(to)).expect("recording");
+    let mut refused = 0;
     while backfill.next().is_some() {
-        backfill.run_slice(usize::MAX, context, at(to)).expect("done");
+        refused += backfill.run_slice(usize::MAX, context, at(to)).expect("done").refused;
     }
+    refused
 }
 
 const RECORDED: [&str; 7] = [
@@ -83,7 +103,7 @@ proptest! {
         recorded_by in proptest::array::uniform4(0..RECORDED.len() - 1),
         order in 0..5usize,
     ) {
-        let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+        let tsdb = Tsdb::scaffold();
         let [first, second, third, fourth] = recorded_by.map(|place| RECORDED[place]);
         let mut rules = vec![
             format!("- {{record: y, expr: '{first}'}}\n"),
@@ -96,16 +116,8 @@ proptest! {
         rules.rotate_left(order);
         rules.insert(order, CIRCLE.to_owned());
         let group = group_of(&rules);
-        let mut live = GroupRun::new(Arc::new(group.clone()), &settings);
-        for (step, (a, b)) in rows.iter().enumerate() {
-            let seconds = i64::try_from(step).expect("small") * 10;
-            for (job, value) in [("a", a), ("b", b)] {
-                let value = if *value == 0 { stale_nan() } else { f64::from(*value) };
-                put_both(&tsdb, "x", job, seconds - 5, value);
-            }
-            live.evaluate(context(&tsdb, &settings, ORG), at(seconds), at(seconds));
-        }
-        backfill(&tsdb, &group, 0, i64::try_from(rows.len()).expect("small") * 10 - 10);
+        let last = live_evaluation(&tsdb, &group, &rows);
+        backfill(&tsdb, &group, 0, last);
         let [past, live] = [PAST, ORG].map(|org| without_repeated_markers(recorded(&tsdb, org)));
         prop_assert_eq!(past, live);
     }
@@ -115,25 +127,15 @@ proptest! {
         rows in proptest::collection::vec((0..5u8, 0..5u8), 3..50),
         first in 0..RECORDED.len() - 1, cut in 1..50usize,
     ) {
-        let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+        let tsdb = Tsdb::scaffold();
         let y = format!("- {{record: y, expr: '{}'}}\n", RECORDED[first]);
         let group = group_of(&[y, "- {record: z, expr: y * 2}\n".to_owned()]);
-        let mut live = GroupRun::new(Arc::new(group.clone()), &settings);
-        for (step, (a, b)) in rows.iter().enumerate() {
-            let seconds = i64::try_from(step).expect("small") * 10;
-            for (job, value) in [("a", a), ("b", b)] {
-                let value = if *value == 0 { stale_nan() } else { f64::from(*value) };
-                put_both(&tsdb, "x", job, seconds - 5, value);
-            }
-            live.evaluate(context(&tsdb, &settings, ORG), at(seconds), at(seconds));
-        }
-        let last = i64::try_from(rows.len()).expect("small") * 10 - 10;
+        let last = live_evaluation(&tsdb, &group, &rows);
         let cut = i64::try_from(cut.min(rows.len() - 1)).expect("small") * 10;
-        backfill(&tsdb, &group, 0, cut - 10);
-        backfill(&tsdb, &group, cut, last);
+        let refused = backfill(&tsdb, &group, 0, cut - 10) + backfill(&tsdb, &group, cut, last);
         let before = recorded(&tsdb, PAST);
         prop_assert_eq!(&before, &recorded(&tsdb, ORG));
-        backfill(&tsdb, &group, 0, last);
+        prop_assert_eq!(refused + backfill(&tsdb, &group, 0, last), 0);
         prop_assert_eq!(recorded(&tsdb, PAST), before);
     }
 }
@@ -154,8 +156,7 @@ fn a_backfill_of_several_slices_equals_live_evaluation() {
             live.evaluate(context(&tsdb, &settings, ORG), at(seconds), at(seconds));
         }
     }
-    backfill(&tsdb, &group, 0, 4_000);
-    backfill(&tsdb, &group, 4_500, 10_390);
+    assert_eq!(backfill(&tsdb, &group, 0, 4_000) + backfill(&tsdb, &group, 4_500, 10_390), 0);
     let [past, live] = [PAST, ORG].map(|org| recorded(&tsdb, org));
     assert_eq!(past, live);
     let is_end = |(_, bits): &&(i64, u64)| is_stale(f64::from_bits(*bits));
