@@ -107,19 +107,20 @@ impl Matcher {
 
     /// Returns the memory of the name, the value and the compiled pattern, in bytes.
     pub fn memory_usage(&self) -> usize {
-        let pattern = match &self.test {
-            MatchTest::Equal | MatchTest::NotEqual => 0,
-            MatchTest::Regex(pattern) | MatchTest::NotRegex(pattern) => pattern.memory_usage(),
-        };
-        self.name.len() + self.value.len() + pattern
+        self.name.len() + self.value.len() + self.pattern().map_or(0, Pattern::memory_usage)
+    }
+
+    /// Returns the pattern of `=~` and `!~`.
+    pub fn pattern(&self) -> Option<&Pattern> {
+        match &self.test {
+            MatchTest::Regex(pattern) | MatchTest::NotRegex(pattern) => Some(pattern),
+            MatchTest::Equal | MatchTest::NotEqual => None,
+        }
     }
 
     /// Returns the memory in bytes of the compiled pattern and its searches; 0 for a literal.
     pub fn pattern_bytes(&self) -> usize {
-        match &self.test {
-            MatchTest::Regex(pattern) | MatchTest::NotRegex(pattern) => pattern.bytes(),
-            MatchTest::Equal | MatchTest::NotEqual => 0,
-        }
+        self.pattern().map_or(0, Pattern::bytes)
     }
 
     /// Returns whether a value matches; pass the empty text for an absent label.

@@ -188,13 +188,21 @@ impl Pattern {
             PatternForm::Prefix(prefix) | PatternForm::LongerThan(prefix) => prefix.len(),
             PatternForm::Regex => 0,
         };
-        self.0.text.len() + form + self.0.regex.get().map_or(0, Regex::memory_usage)
+        size_of::<PatternInner>()
+            + self.0.text.len()
+            + form
+            + self.0.regex.get().map_or(0, Regex::memory_usage)
     }
 
     /// Returns whether `text` is a literal or an alternation of literals: a set, which costs no
     /// more than its bytes.
     pub fn is_set(text: &str) -> bool {
         matches!(PatternForm::of(text), PatternForm::Set(_))
+    }
+
+    /// Returns whether the pattern is a compiled expression, and neither a set nor a prefix.
+    pub fn is_compiled(&self) -> bool {
+        matches!(self.0.form, PatternForm::Regex)
     }
 
     /// Returns exactly the values that match, sorted, if the pattern is a literal or an alternation

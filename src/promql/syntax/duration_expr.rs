@@ -83,6 +83,14 @@ impl DurationExprError {
 }
 
 impl DurationExpr {
+    /// Returns the memory of the formula in bytes; 0 for a literal.
+    pub fn memory_usage(&self) -> usize {
+        match self {
+            DurationExpr::Fixed(_) => 0,
+            DurationExpr::Computed(term) => term.memory_usage(),
+        }
+    }
+
     /// Returns the milliseconds of a window or a step. The formula must yield more than zero, but
     /// the result may be zero after truncation to milliseconds.
     ///
@@ -129,6 +137,16 @@ impl DurationExpr {
 }
 
 impl Term {
+    /// Returns the memory of the term and its parts, in bytes.
+    fn memory_usage(&self) -> usize {
+        let parts = match &self.formula {
+            Formula::Number(_) | Formula::Step | Formula::Range => 0,
+            Formula::Negate(inner) => inner.memory_usage(),
+            Formula::Of(_, operands) => operands.0.memory_usage() + operands.1.memory_usage(),
+        };
+        size_of::<Term>() + parts
+    }
+
     fn compute(&self, times: QueryTimes) -> Result<f64, DurationExprError> {
         Ok(match &self.formula {
             Formula::Number(value) => *value,

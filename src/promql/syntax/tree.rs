@@ -60,6 +60,42 @@ impl Expr {
         })
     }
 
+    /// Returns the memory of the expression in bytes, with its texts and patterns, and without the
+    /// overhead of the allocator.
+    pub fn memory_usage(&self) -> usize {
+        self.nodes().map(|node| size_of::<Expr>() + node.own_bytes()).sum()
+    }
+
+    /// Returns the memory of the parts that are no subexpressions, in bytes.
+    fn own_bytes(&self) -> usize {
+        let texts =
+            |texts: &[String]| texts.iter().map(|text| size_of::<String>() + text.len()).sum::<usize>();
+        match self {
+            Expr::Number(_) | Expr::Negate(_) => 0,
+            Expr::Text(text) => text.len(),
+            Expr::Bytes(bytes) => bytes.len(),
+            Expr::Vector(selector) => selector.memory_usage(),
+            Expr::Matrix(matrix) => {
+                size_of::<MatrixSelector>() + matrix.selector.memory_usage() + matrix.range.memory_usage()
+            }
+            Expr::Subquery(subquery) => {
+                let durations = [Some(&subquery.range), subquery.step.as_ref(), Some(&subquery.offset)];
+                let durations: usize = durations.into_iter().flatten().map(DurationExpr::memory_usage).sum();
+                size_of::<Subquery>() + durations
+            }
+            Expr::Binary(binary) => {
+                let matching = binary.matching.as_ref();
+                let labels = matching.map_or(0, |own| texts(&own.labels) + texts(&own.include));
+                size_of::<Binary>() + labels
+            }
+            Expr::Call(call) => call.name.len() + size_of_val(&call.arg_starts[..]),
+            Expr::Aggregate(aggregate) => {
+                let (Grouping::By(labels) | Grouping::Without(labels)) = &aggregate.grouping;
+                size_of::<Aggregate>() + texts(labels)
+            }
+        }
+    }
+
     /// Calls `visit` for every subexpression and then for the expression itself.
     pub fn visit_mut(&mut self, visit: &mut dyn FnMut(&mut Expr)) {
         match self {
@@ -134,6 +170,14 @@ pub struct VectorSelector {
     pub extension: Option<Extension>,
     /// Position, if known.
     pub span: Span,
+}
+
+impl VectorSelector {
+    /// Returns the memory of the parts on the heap, in bytes.
+    fn memory_usage(&self) -> usize {
+        let of_matcher = |matcher: &Matcher| size_of::<Matcher>() + matcher.memory_usage();
+        self.matchers.iter().map(of_matcher).sum::<usize>() + self.offset.memory_usage()
+    }
 }
 
 /// A modifier that uses samples around a window or an instant.
