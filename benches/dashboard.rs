@@ -336,6 +336,16 @@ fn measure(promlet: &Promlet<'_>, victoria: &Victoria, rounds: usize) {
     println!("promlet divided by it           {cpu:>10.2} {wall:>10.2} (goals {CPU_GOAL} and {WALL_GOAL})");
 }
 
+/// Ends the work in the background that a day of samples within seconds leaves to both servers:
+/// promlet seals what is older than the head, and VictoriaMetrics writes its parts.
+fn flush(folder: &Path, victoria_url: &str) {
+    let mut seal = Command::new(env!("CARGO_BIN_EXE_promlet"));
+    run(seal.env_clear().args(["seal", "--data-dir"]).arg(folder), "promlet does not seal");
+    let flushed = request("GET", &format!("{victoria_url}/internal/force_flush"), &[], None);
+    assert_eq!(flushed.status, 200, "{}", flushed.body);
+    std::thread::sleep(Duration::from_secs(5));
+}
+
 /// Opens the dashboard in Chromium.
 fn first_screen(server: &Server, cookie: &str, document: &Json) {
     let path = format!("/api/v1/orgs/{ORG}/dashboards");
@@ -375,15 +385,14 @@ fn main() {
 
     let dir = tempfile::tempdir().expect("a folder");
     let args = ["serve", "--rate-cabinet-rps", "10000"];
-    let server = Server::start(&Start { args: &args, dir: &dir.path().join("promlet"), env: &bootstrap() });
+    let folder = dir.path().join("promlet");
+    let server = Server::start(&Start { args: &args, dir: &folder, env: &bootstrap() });
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
     send(&Destination::promlet(&server, &secret), &bodies, 1);
     let (peer, url) = victoria_metrics(&dir.path().join("victoria-metrics"));
     send(&Destination::peer(&url), &bodies, 1);
-    assert_eq!(request("GET", &format!("{url}/internal/force_flush"), &[], None).status, 200, "a flush");
-    // Work in the background ends meanwhile.
-    std::thread::sleep(Duration::from_secs(5));
+    flush(&folder, &url);
 
     let queries = queries(&file, &nodename, end);
     let body = json!({ "queries": queries }).to_string();
