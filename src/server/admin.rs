@@ -36,12 +36,12 @@ use serde_json::{Value, json};
 
 use super::commands::AccountCommands;
 use super::moves::Moves;
-use super::rule_backfill::{self, BackfillRequest};
+use super::rule_backfill::{self, BackfillRequest, UnfinishedBackfill};
 use crate::clock::Clock;
 use crate::config::AccountCommand;
 use crate::identity::Identity;
 use crate::kv::{Control, DataFolder, with_sources};
-use crate::rules::{RuleFileOptions, RuleSettings};
+use crate::rules::{RuleContext, RuleFileOptions, RuleSettings};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
 use crate::upkeep::Facts;
@@ -282,13 +282,19 @@ impl AdminContext {
         commands.perform(command)
     }
 
-    fn backfill(&self, request: &BackfillRequest, stopping: &AtomicBool) -> Result<Value, String> {
+    fn backfill(
+        &self,
+        request: &BackfillRequest,
+        stopping: &AtomicBool,
+        unfinished: &mut Option<UnfinishedBackfill>,
+    ) -> Result<Value, String> {
         let identity = self.identity.as_deref().ok_or("accounts are not open here")?;
         let now = self.clock.now();
         let options = RuleFileOptions::within(&self.rule_settings.caps);
         let org = rule_backfill::admit(identity, request, options, now)?;
         let (tsdb, settings) = (&self.tsdb, &self.rule_settings);
-        let part = rule_backfill::run(org, tsdb, settings, request, now, Some(stopping))?;
+        let context = RuleContext { settings, tsdb, org, cancel: Some(stopping), since: None };
+        let part = rule_backfill::run(context, request, now, unfinished)?;
         Ok(json!(part))
     }
 }
@@ -416,6 +422,7 @@ fn accept(
 /// Serves requests until the client closes the connection.
 fn serve_connection(stream: &UnixStream, context: &AdminContext, stopping: &AtomicBool) {
     let mut staged: Option<BackupStage<'_>> = None;
+    let mut unfinished = None;
     // A client that stages a backup keeps the connection open while it copies.
     while let Some(request) = read_request(stream, staged.is_some()) {
         let response = match request {
@@ -431,7 +438,8 @@ fn serve_connection(stream: &UnixStream, context: &AdminContext, stopping: &Atom
                 Err(message) => json!({ "error": message }),
             },
             Ok(AdminRequest::Backfill { request }) => {
-                context.backfill(&request, stopping).unwrap_or_else(|message| json!({ "error": message }))
+                let part = context.backfill(&request, stopping, &mut unfinished);
+                part.unwrap_or_else(|message| json!({ "error": message }))
             }
             Ok(AdminRequest::Seal) => seal(context),
             Ok(AdminRequest::Promote { accepts_loss }) => {

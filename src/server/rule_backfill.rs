@@ -1,19 +1,17 @@
 //! Backfills of recording rules for the command line: by the running server over `admin.sock`, or
 //! in a stopped folder.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Stopwatch;
 use crate::identity::Identity;
 use crate::kv::with_sources;
 use crate::model::{OrgId, Timestamp};
 use crate::rules::{
-    Backfill, BackfillTimes, RuleContext, RuleFileOptions, RulePreviewGroup, RuleSettings, decode_rule_group,
+    Backfill, BackfillLimits, BackfillTimes, RuleContext, RuleFileOptions, RulePreviewGroup,
+    decode_rule_group,
 };
-use crate::tsdb::Tsdb;
 
 /// The time after which a request begins no further slice.
 const REQUEST_TIME: Duration = Duration::from_secs(1);
@@ -65,42 +63,59 @@ pub(super) fn admit(
     if !request.continues {
         let group = decode_rule_group(&request.group, caps).map_err(|error| error.to_string())?;
         let names: Vec<&str> = group.rules.iter().map(|rule| rule.name()).collect();
-        identity.note_backfill(None, org, &names, now).map_err(|error| with_sources(&error))?;
+        let recorded = identity.note_backfill((None, None), org, &names, now);
+        recorded.map_err(|error| with_sources(&error))?;
     }
     Ok(org)
 }
 
-/// Writes a part of a backfill: slices until [`REQUEST_TIME`] has passed. `stops` cancels the
-/// running query.
+/// A backfill that a client continues. It knows the series of its last step, which the store does
+/// not tell if a rule reads rules after it in its group.
+#[derive(Debug)]
+pub(super) struct UnfinishedBackfill {
+    /// The last request.
+    request: BackfillRequest,
+    org: OrgId,
+    backfill: Backfill,
+}
+
+impl UnfinishedBackfill {
+    /// Returns whether a request continues this backfill.
+    fn is_of(&self, org: OrgId, request: &BackfillRequest) -> bool {
+        let start_ms = self.backfill.next().map_or(self.request.start_ms, Timestamp::as_ms);
+        self.org == org && *request == BackfillRequest { start_ms, continues: true, ..self.request.clone() }
+    }
+}
+
+/// Writes a part of a backfill: slices until [`REQUEST_TIME`] has passed. `unfinished` is the
+/// backfill of the request before, and becomes that of this one.
 ///
 /// # Errors
 /// A sentence.
 pub(super) fn run(
-    org: OrgId,
-    tsdb: &Tsdb,
-    settings: &RuleSettings,
+    context: RuleContext<'_>,
     request: &BackfillRequest,
     now: Timestamp,
-    stops: Option<&AtomicBool>,
+    unfinished: &mut Option<UnfinishedBackfill>,
 ) -> Result<BackfillPart, String> {
-    let options = RuleFileOptions::within(&settings.caps);
-    let group = decode_rule_group(&request.group, options).map_err(|error| error.to_string())?;
-    let [start, end] = [request.start_ms, request.end_ms].map(Timestamp::from_ms);
-    let times = BackfillTimes { start, end, step_ms: request.step_ms };
-    let query_offset_ms = group.query_offset_ms.unwrap_or_default();
-    let preview = RulePreviewGroup { limit: group.limit, query_offset_ms };
-    let context = RuleContext { settings, tsdb, org, cancel: stops, since: None };
-    let watch = Stopwatch::start();
-    let sentence = |error: crate::rules::ReplayError| error.to_string();
-    let mut backfill = Backfill::new(&group.rules, &preview, times, now).map_err(sentence)?;
-    let mut part = BackfillPart { stored: 0, refused: 0, next_ms: None };
-    while backfill.next().is_some() {
-        let slice = backfill.run_slice(usize::MAX, context, now).map_err(sentence)?;
-        (part.stored, part.refused) = (part.stored + slice.stored, part.refused + slice.refused);
-        if watch.elapsed() >= REQUEST_TIME {
-            break;
+    let (org, sentence) = (context.org, |error: crate::rules::ReplayError| error.to_string());
+    let mut backfill = match unfinished.take().filter(|one| one.is_of(org, request)) {
+        Some(one) => one.backfill,
+        None => {
+            let options = RuleFileOptions::within(&context.settings.caps);
+            let group = decode_rule_group(&request.group, options).map_err(|error| error.to_string())?;
+            let [start, end] = [request.start_ms, request.end_ms].map(Timestamp::from_ms);
+            let times = BackfillTimes { start, end, step_ms: request.step_ms };
+            let query_offset_ms = group.query_offset_ms.unwrap_or_default();
+            let preview = RulePreviewGroup { limit: group.limit, query_offset_ms };
+            Backfill::new(&group.rules, &preview, times, now).map_err(sentence)?
         }
+    };
+    let limits = BackfillLimits { steps: usize::MAX, time: REQUEST_TIME };
+    let report = backfill.run(limits, context, now).map_err(sentence)?;
+    let next_ms = backfill.next().map(Timestamp::as_ms);
+    if next_ms.is_some() {
+        *unfinished = Some(UnfinishedBackfill { request: request.clone(), org, backfill });
     }
-    part.next_ms = backfill.next().map(Timestamp::as_ms);
-    Ok(part)
+    Ok(BackfillPart { stored: report.stored, refused: report.refused, next_ms })
 }

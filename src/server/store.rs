@@ -11,14 +11,14 @@ use super::close::{close_accounts, close_folder};
 use super::commands::AccountCommands;
 use super::open::open_identity;
 use super::options::{built, public_url};
-use super::rule_backfill::{self, BackfillPart, BackfillRequest};
+use super::rule_backfill::{self, BackfillPart, BackfillRequest, UnfinishedBackfill};
 use crate::clock::Clock;
 use crate::config::{AccountCommand, Settings};
 use crate::entropy::Entropy;
 use crate::identity::{Identity, USERS_TABLE};
 use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with_sources};
 use crate::model::{OrgId, StoreId, Timestamp};
-use crate::rules::{RuleFileOptions, RuleSettings};
+use crate::rules::{RuleContext, RuleFileOptions, RuleSettings};
 use crate::standby;
 use crate::tsdb::{self, Tsdb};
 
@@ -42,6 +42,8 @@ pub fn promote_stopped(dir: &Path, accepts_loss: bool, clock: &Clock) -> Result<
 /// The opened store of a stopped server.
 pub struct OpenStore {
     context: AdminContext,
+    /// The backfill of the last request.
+    unfinished: Option<UnfinishedBackfill>,
 }
 
 /// Opens the folder of a stopped server and its accounts. A folder without a store is refused and
@@ -89,7 +91,7 @@ impl OpenStore {
             backing_up,
             promote: None,
         };
-        Ok(OpenStore { context })
+        Ok(OpenStore { context, unfinished: None })
     }
 
     /// Returns the samples.
@@ -107,9 +109,10 @@ impl OpenStore {
     ///
     /// # Errors
     /// The reason as text.
-    pub fn backfill(&self, org: OrgId, request: &BackfillRequest) -> Result<BackfillPart, String> {
+    pub fn backfill(&mut self, org: OrgId, request: &BackfillRequest) -> Result<BackfillPart, String> {
         let AdminContext { tsdb, rule_settings, clock, .. } = &self.context;
-        rule_backfill::run(org, tsdb, rule_settings, request, clock.now(), None)
+        let context = RuleContext { settings: rule_settings, tsdb, org, cancel: None, since: None };
+        rule_backfill::run(context, request, clock.now(), &mut self.unfinished)
     }
 
     /// Seals all samples.

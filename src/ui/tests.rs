@@ -74,7 +74,7 @@ fn gzip_bytes(file: &Embedded) -> usize {
 }
 
 #[test]
-fn the_first_page_is_at_most_60_kb_of_gzip_and_the_whole_cabinet_325_kb() {
+fn the_first_page_is_at_most_60_kb_of_gzip_and_the_whole_cabinet_330_kb() {
     let first = ["index.html", "app.css", "panels.css", "cabinet.css", "app.js", "app.parts.js"];
     let bytes: usize = first.into_iter().map(|name| gzip_bytes(named(name))).sum();
     assert!(bytes <= 60_000, "{bytes} bytes for the first page");
@@ -82,7 +82,7 @@ fn the_first_page_is_at_most_60_kb_of_gzip_and_the_whole_cabinet_325_kb() {
     let total: usize =
         served().filter(|file| !file.name.starts_with("embed") && !file.any_origin).map(gzip_bytes).sum();
     let types = gzip_bytes(named("embed.d.ts"));
-    assert!(total + types <= 325_000, "{total} bytes");
+    assert!(total + types <= 330_000, "{total} bytes");
 }
 
 /// The names of the modules that a module of the sources imports statically.

@@ -73,9 +73,9 @@ fn is_of_data(row: &RouteDoc) -> bool {
     (of_data(row.auth) && !is_of_alerting(row)) || row.path.ends_with("/delete_series")
 }
 
-/// The rows below the mount that take rules and alerts.
+/// The rows that take rules and alerts, also from API keys.
 fn is_of_alerting(row: &RouteDoc) -> bool {
-    row.path.contains("/config/v1/rules") || row.path.contains("/alertmanager/")
+    ["/config/v1/rules", "/alertmanager/", "/rules/backfill"].iter().any(|part| row.path.contains(part))
 }
 
 /// Media type, coding, parameters and body of one valid sample.

@@ -42,6 +42,7 @@ mod proxy;
 mod public_links;
 mod refused;
 mod removal;
+mod rule_load;
 mod rule_versions;
 mod rules;
 mod scraping;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::header;
 use promlet::api::orgs::rules::reconcile;
-use promlet::model::{BatchBuilder, Labels, Sample};
+use promlet::model::{Access, BatchBuilder, Labels, MatchOp, Matcher, Sample, TimeRange, is_stale};
+use promlet::tsdb::SampleColumns;
 use serde_json::{Value, json};
 
 use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
@@ -355,6 +356,19 @@ async fn a_preview_has_the_transitions_and_a_backfill_writes_the_series() {
         let done = server.post(path, &owner, ask("{record: v, expr: x > 1}")).await.value();
         assert_eq!(done, json!({ "stored": 4, "refused": 0, "next": null }));
     }
+    // A preview evaluates all steps, and a backfill takes a request for each 10,000.
+    let long =
+        json!({ "yaml": "{record: l, expr: vector(1)}", "start": now - 12_000, "end": now, "step": 1 });
+    server.post("/api/v1/orgs/acme/rules/preview", &owner, long.clone()).await.is(422, "validation_failed");
+    let mut rest = long.clone();
+    let (mut stored, mut requests) = (0, 0);
+    while !rest["start"].is_null() {
+        let done = server.post(path, &owner, rest.clone()).await.value();
+        stored += done["stored"].as_u64().expect("a number");
+        rest["start"] = done["next"].clone();
+        requests += 1;
+    }
+    assert!(stored == 12_001 && requests > 1, "{stored} samples by {requests} requests");
     let limited =
         json!({ "yaml": "{record: w, expr: x}", "start": now - 9, "end": now, "step": 1, "limit": 1 });
     assert_eq!(server.post(path, &owner, limited.clone()).await.status, 200);
@@ -365,6 +379,90 @@ async fn a_preview_has_the_transitions_and_a_backfill_writes_the_series() {
         assert!(refused.body.contains("\"end\""), "{}", refused.body);
         refused.is(422, "validation_failed");
     }
+}
+
+/// At the last step of a request, such a rule would now read the sample of that step.
+#[tokio::test]
+async fn requests_of_a_rule_that_reads_its_own_samples_continue_one_another() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let now = server.clock.now().as_s();
+    let first = now - 12_000;
+    let path = "/api/v1/orgs/acme/rules/backfill";
+    // The sample of each step ends at the next one.
+    let rule = "{record: y, expr: 'vector(1) unless y'}";
+    let one = json!({ "yaml": rule, "start": first, "end": first, "step": 1 });
+    assert_eq!(server.post(path, &owner, one).await.value()["stored"], 1);
+    let mut body = json!({ "yaml": rule, "start": first + 1, "end": now, "step": 1 });
+    let mut nexts = Vec::new();
+    while !body["start"].is_null() {
+        let done = server.post(path, &owner, body.clone()).await;
+        assert_eq!(done.status, 200, "{}", done.body);
+        body["start"] = done.value()["next"].clone();
+        nexts.push(body["start"].clone());
+    }
+    assert!(nexts.len() > 1, "{nexts:?}");
+    let org = server.identity.orgs().expect("read")[0].id;
+    let snapshot = server.tsdb.snapshot(&Access::whole(org));
+    let matcher = Matcher::new("__name__", MatchOp::Equal, "y").expect("valid");
+    let found = snapshot.select(&[matcher], TimeRange::ALL);
+    let mut columns = SampleColumns::default();
+    snapshot.read(found[0].id, TimeRange::ALL, &mut columns);
+    assert_eq!(columns.times, (first..=now).map(|second| second * 1_000).collect::<Vec<_>>());
+    let values = columns.values.iter().zip(0..);
+    assert!(values.into_iter().all(|(value, step)| is_stale(*value) == (step % 2 == 1)));
+}
+
+/// A key that may store a recording rule may also write its past.
+#[tokio::test]
+async fn a_key_with_the_scope_alerting_backfills_and_others_are_refused() {
+    const BACKFILL: &str = "/api/v1/orgs/acme/rules/backfill";
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    write(&server, "a", 20, 3.0);
+    let now = server.clock.now().as_s();
+    let ask = |rule: &str| json!({ "yaml": rule, "start": now - 20, "end": now, "step": 10 });
+    let key = async |fields: Value| Who::Bearer(server.key(&owner, fields).await.1);
+    let alerting = key(json!({ "scopes": ["alerting"] })).await;
+    let done = server.post(BACKFILL, &alerting, ask("{record: y, expr: x}")).await;
+    assert_eq!(done.value(), json!({ "stored": 3, "refused": 0, "next": null }), "{}", done.body);
+    server.post(BACKFILL, &owner, ask("{record: z, expr: x}")).await;
+    // The same refusals as those of an editor, without an entry.
+    server.post(BACKFILL, &alerting, ask("{alert: A, expr: x}")).await.is(422, "validation_failed");
+    let mut future = ask("{record: y, expr: x}");
+    future["end"] = json!(now + 1);
+    server.post(BACKFILL, &alerting, future).await.is(422, "validation_failed");
+    let twice = "{record: y, expr: 'label_replace(vector(1), \"a\", \"b\", \"\", \"(\")'}";
+    let failed = server.post(BACKFILL, &alerting, ask(twice)).await;
+    failed.is(422, "query_failed");
+    assert_eq!(failed.value()["at"], server.clock.now().plus_ms(-20_000).to_rfc3339());
+
+    let forced = json!({ "scopes": ["ingest", "read", "alerting"], "ingest": { "labels": { "a": "b" } } });
+    for fields in [json!({ "scopes": ["ingest"] }), json!({ "scopes": ["read", "embed"] }), forced] {
+        let refused = server.post(BACKFILL, &key(fields).await, ask("{record: no, expr: x}")).await;
+        refused.is(403, "forbidden");
+    }
+    let (embed, _) = server.key(&owner, json!({ "scopes": ["embed"] })).await;
+    let token = server.token(&owner, &embed, json!({})).await;
+    server.post(BACKFILL, &token, ask("{record: no, expr: x}")).await.is(403, "embed_restricted");
+    server.post(BACKFILL, &Who::Nobody, ask("{record: no, expr: x}")).await.is(401, "unauthenticated");
+    server
+        .post("/api/v1/orgs/other/rules/backfill", &alerting, ask("{record: no, expr: x}"))
+        .await
+        .is(403, "org_mismatch");
+    let slow = key(json!({ "scopes": ["alerting", "read"], "read": { "rate_limit_rps": 1 } })).await;
+    let mut statuses = Vec::new();
+    for _ in 0..20 {
+        statuses.push(server.post(BACKFILL, &slow, ask("{alert: A, expr: x}")).await.status.as_u16());
+    }
+    assert!(statuses.contains(&429), "the limit of the key: {statuses:?}");
+
+    let events = server.get("/api/v1/orgs/acme/audit?action=rules.backfilled", &owner).await.value();
+    let rows = events["data"].as_array().expect("rows").iter();
+    let mut entries: Vec<String> =
+        rows.map(|row| format!("{} by {}", row["target"], row["actor"]["type"])).collect();
+    entries.sort();
+    assert_eq!(entries, [r#""y" by "api_key""#, r#""y" by "api_key""#, r#""z" by "user""#]);
 }
 
 #[tokio::test]

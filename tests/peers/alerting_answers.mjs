@@ -227,8 +227,25 @@ export function cannedAnswers() {
     version: 1,
     tested: [],
     scraping: null,
+    /** The bodies of backfills, and whether those that begin in the middle of the range fail. */
+    backfills: [],
+    failsToBackfill: false,
   };
   const success = (data) => ({ body: { status: 'success', data } });
+
+  /** Writes a quarter of the range, or fails after its half. */
+  function backfill(body) {
+    const { start, end, step } = body;
+    const first = state.backfills[0]?.start ?? start;
+    state.backfills.push(body);
+    const quarter = Math.ceil((end - first) / step / 4) * step;
+    const at = (seconds) => new Date(1000 * seconds).toISOString().replace('.000', '');
+    if (state.failsToBackfill && start >= first + 2 * quarter)
+      return problem(422, `${at(start)}: found duplicate series for the match group {job="${HOSTILE}"}`, { code: 'query_failed', at: at(start) });
+    const next = start + quarter;
+    const stored = 2 * (Math.min(quarter, end - start + step) / step);
+    return { body: { stored, refused: next > end ? 3 : 0, next: next > end ? null : at(next) } };
+  }
 
   function groupAnswer(method, path, body, headers) {
     const [, name, number] = /^(.*?)(?:\/versions(?:\/(\d+))?)?$/.exec(path);
@@ -347,6 +364,7 @@ export function cannedAnswers() {
     if (own === '/rule-groups') return { body: { data: state.isEmpty ? [] : [...state.groups.values()] } };
     if (own === '/scrape-config') return scrapeAnswer(method, body);
     if (own === '/rules/preview') return preview(body);
+    if (own === '/rules/backfill') return backfill(body);
     const [, list, rest = ''] = /^\/(rule-groups|silences|notifications|alerts)(\/.*)?$/.exec(own) ?? [];
     const name = decodeURIComponent(rest.slice(1));
     if (list === 'rule-groups') return groupAnswer(method, name, body, headers);

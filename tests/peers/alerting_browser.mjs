@@ -12,7 +12,7 @@ import { FIRING, HOSTILE, cannedAnswers } from './alerting_answers.mjs';
 import { check, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
-const announced = ['/api/v1/auth/me', '/rules/preview', '/rule-groups/', '/notifications', '/targets', '/scrape_pools', '/scrape-config'];
+const announced = ['/api/v1/auth/me', '/rules/preview', '/rules/backfill', '/rule-groups/', '/notifications', '/targets', '/scrape_pools', '/scrape-config'];
 const { page, checkLooks, run } = await scenario('alerting', given, { announced });
 const canned = cannedAnswers();
 /** Requests that wait until they are let go. @type {{part: string, go: () => void}[]} */
@@ -294,6 +294,92 @@ async function versionsFlow() {
   check((await page.getByLabel('YAML').inputValue()) === restored.yaml, 'the editor shows it');
 }
 
+/** A recording rule is backfilled from its menu by keyboard; a step that fails is skipped, and a backfill is stopped. */
+async function backfillFlow() {
+  await open('/rules');
+  const menu = page.getByRole('button', { name: 'Actions on job:up:sum' });
+  await menu.waitFor();
+  check((await page.getByRole('button', { name: /^Actions on/ }).count()) === 1, 'only recording rules have the menu');
+  await menu.focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('button', { name: 'Backfill…' }).waitFor();
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog', { name: 'Backfill job:up:sum' });
+  await dialog.getByText(/^10,08\d steps, one every 1m. About 20,1\d\d samples will be written. About 2 series/).waitFor();
+  await looks('backfill', { fullPage: false });
+  const range = dialog.getByLabel('Range');
+  await range.selectOption('Own start and end');
+  await dialog.getByLabel('From').fill('yesterday');
+  await dialog.getByText('Write times such as').waitFor();
+  check(await dialog.getByRole('button', { name: 'Start backfill' }).isDisabled(), 'a wrong time starts nothing');
+  await dialog.getByLabel('From').fill('now-2h');
+  await dialog.getByLabel('To').fill('now+1h');
+  await dialog.getByText('The end must not be in the future.').waitFor();
+  await looks('backfill-own', { fullPage: false });
+  await dialog.getByLabel('To').fill('now');
+  await dialog.getByText(/^12\d steps/).waitFor();
+  holding = '/rules/backfill';
+  canned.state.failsToBackfill = true;
+  await dialog.getByRole('button', { name: 'Start backfill' }).click();
+  await dialog.getByText('Backfilling job:up:sum…').waitFor();
+  for (let turn = 0; held.length < 1 && turn < 100; turn += 1) await page.waitForTimeout(50);
+  held.splice(0).forEach(({ go }) => go());
+  await dialog.getByText(/^Reached .* 2[45] %. \d+ samples are stored\.$/).waitFor();
+  check((await page.evaluate(() => document.activeElement?.textContent)) === 'Stop', 'the focus is on Stop');
+  await looks('backfill-running', { fullPage: false });
+  holding = '';
+  held.splice(0).forEach(({ go }) => go());
+  const failed = dialog.getByRole('alert').filter({ hasText: 'failed: Found duplicate series' });
+  await failed.waitFor();
+  await noMarkup();
+  await looks('backfill-failed', { fullPage: false });
+  const requests = canned.state.backfills.length;
+  await dialog.getByRole('button', { name: /^Continue from/ }).click();
+  for (let turn = 0; canned.state.backfills.length === requests && turn < 100; turn += 1) await page.waitForTimeout(50);
+  await failed.waitFor();
+  canned.state.failsToBackfill = false;
+  await dialog.getByRole('button', { name: 'Skip this step' }).click();
+  await dialog.getByText(/^The backfill is complete\. \d+ samples are stored, 3 were refused\.$/).waitFor();
+  await looks('backfill-done', { fullPage: false });
+  const { backfills } = canned.state;
+  check(backfills.every(({ yaml }) => yaml === 'record: job:up:sum\nexpr: sum by (job) (up)\n'), 'the rule is sent');
+  const starts = backfills.map(({ start }) => start);
+  check(starts.at(-2) - starts.at(-3) === 60 || starts.at(-1) - starts.at(-2) === 60 || starts.some((at, n) => at - starts[n - 1] === 60),
+    `one step is skipped: ${starts}`);
+  await page.keyboard.press('Enter');
+  await dialog.waitFor({ state: 'detached' });
+  check(await menu.evaluate((node) => node === document.activeElement), 'the focus returns to the menu');
+  // A backfill that runs ends with its dialog.
+  canned.state.backfills = [];
+  await menu.click();
+  await page.getByRole('button', { name: 'Backfill…' }).click();
+  holding = '/rules/backfill';
+  await dialog.getByRole('button', { name: 'Start backfill' }).click();
+  await dialog.getByRole('button', { name: 'Stop' }).click();
+  await dialog.getByText(/^The backfill was stopped at/).waitFor();
+  await dialog.getByRole('button', { name: /^Continue from/ }).click();
+  await dialog.getByText('Backfilling job:up:sum…').waitFor();
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'detached' });
+  await toasted('The backfill was stopped at');
+  holding = '';
+  held.splice(0).forEach(({ go }) => go());
+  // A saved recording rule is offered.
+  await open('/rules?group=hosts');
+  await page.getByLabel('YAML').fill(`name: hosts\nrules:\n  - record: one\n    expr: up\n  - record: two\n    expr: up\n`);
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.locator('.toast', { hasText: 'hosts was saved.' }).getByRole('button', { name: 'Backfill…' }).click();
+  const both = page.getByRole('dialog', { name: 'Backfill a recording rule' });
+  await both.getByLabel('Rule').selectOption('two');
+  await looks('backfill-rules', { fullPage: false });
+  canned.state.backfills = [];
+  await both.getByRole('button', { name: 'Start backfill' }).click();
+  await both.getByText('The backfill is complete.').waitFor();
+  check(canned.state.backfills[0].yaml.startsWith('record: two'), 'the chosen rule is sent');
+  await both.getByRole('button', { name: 'Close' }).click();
+  check(await page.getByLabel('YAML').evaluate((node) => node === document.activeElement), 'the focus is in the text');
+}
+
 /** A group of a file is read only; a new group is created and deleted. */
 async function groupsFlow() {
   await open('/rules?group=disk');
@@ -339,4 +425,4 @@ async function notificationsFlow() {
   await see('Saved.');
 }
 
-await run(start, [emptyFlow, targetsFlow, scrapeConfigFlow, alertsFlow, rulesFlow, versionsFlow, groupsFlow, notificationsFlow]);
+await run(start, [emptyFlow, targetsFlow, scrapeConfigFlow, alertsFlow, rulesFlow, versionsFlow, backfillFlow, groupsFlow, notificationsFlow]);

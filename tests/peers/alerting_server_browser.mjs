@@ -69,6 +69,15 @@ async function rulesFlow() {
   await looks('editor');
   await page.getByRole('button', { name: 'Save' }).click();
   await toasted('always was saved.');
+  // Its recording rule is backfilled.
+  await page.locator('.toast').getByRole('button', { name: 'Backfill…' }).click();
+  const dialog = page.getByRole('dialog', { name: 'Backfill always:one' });
+  await dialog.getByLabel('Range').selectOption('Last day');
+  await dialog.getByText(/^86,40\d steps, one every 1s. About 86,40\d samples will be written. About \d series/).waitFor();
+  await dialog.getByRole('button', { name: 'Start backfill' }).click();
+  await dialog.getByText(/^The backfill is complete\. 86,40\d samples are stored\.$/).waitFor({ timeout: 60_000 });
+  await looks('backfill');
+  await dialog.getByRole('button', { name: 'Close' }).click();
   await page.getByRole('button', { name: '‹ All groups' }).click();
   await see('3 rules');
   await page.locator('.rules-list .badge', { hasText: 'firing' }).waitFor({ timeout: 30_000 });

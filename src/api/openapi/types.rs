@@ -8,7 +8,7 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "{ type: string 'urn:promlet:error: followed by the code', title: string, status: integer(400..599), code: string 'The stable error \
          code', detail: string, request_id?: string 'The request id, as in X-Request-Id', errorType?: string, error?: string, \
          errors?: FieldError[], retry_after_ms?: integer, attempts_left?: integer, limit?: any, window_s?: integer, \
-         scope?: string, hint?: string }",
+         scope?: string, hint?: string, at?: string(date-time) 'The time of the evaluation that failed' }",
     ),
     ("FieldError", "{ field: string, code: string, message: string }"),
     ("PrometheusError", "{ status: \"error\", errorType: string, error: string }"),

@@ -103,21 +103,24 @@ impl Identity {
         self.change(move |txn| record(txn, &event, now))
     }
 
-    /// Records that the past of recording rules is written, by the command line if `actor` is
-    /// `None`. Blocks (commits).
+    /// Records that an account or an API key writes the past of recording rules; neither: the
+    /// command line. Blocks (commits).
     ///
     /// # Errors
     /// [`StoreError`]; then a part may be recorded.
     pub fn note_backfill(
         &self,
-        actor: Option<UserId>,
+        (user, key): (Option<UserId>, Option<KeyId>),
         org: OrgId,
         rules: &[&str],
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let rules: Vec<String> = rules.iter().map(|rule| (*rule).to_owned()).collect();
         self.change_each(&rules, move |txn, rule| {
-            let event = Event::by_actor(actor, "rules.backfilled").of(org).target(rule);
+            let mut event = Event::by_actor(user, "rules.backfilled").of(org).target(rule);
+            if let Some(key) = key {
+                event = event.by_key(key);
+            }
             record(txn, &event, now)
         })
     }

@@ -14,9 +14,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::columns::{self, depends_on_range, times_of};
 use super::{ReplayError, RulePreviewGroup, shifted};
+use crate::clock::Stopwatch;
 use crate::model::{
     BatchBuilder, Histogram, HistogramError, Labels, METRIC_NAME, MatchOp, Matcher, Sample, Steps, TimeRange,
     Timestamp, is_stale, stale_nan,
@@ -26,12 +28,17 @@ use crate::rules::group::Rule;
 use crate::rules::run::{CompiledRule, RuleContext, WRITE_SAMPLES_MAX, stored_histogram, stored_samples};
 use crate::tsdb::Snapshot;
 
-/// The steps of the first slice. A slice of rules with few series is followed by a longer one.
+/// The steps of the first slice, which shows how long a step takes.
+const SLICE_STEPS_FIRST: usize = 50;
+/// The least steps of a later slice, unless they take too long or fail. A slice of rules with few
+/// series is followed by a longer one.
 const SLICE_STEPS_MIN: usize = 500;
 /// The most steps of a slice, inclusive.
 const SLICE_STEPS_MAX: usize = 8_000;
 /// How much longer than the slice before a slice may be.
 const SLICE_GROWTH: usize = 4;
+/// The part of the timeout of queries that a slice may be expected to take.
+const SLICE_TIME_PART: u32 = 4;
 /// The most samples that a rule is expected to yield in a longer slice.
 const SLICE_SAMPLES_MAX: usize = 40_000;
 /// The most evaluations of rules in a longer slice.
@@ -44,6 +51,15 @@ pub struct BackfillReport {
     pub stored: u64,
     /// Samples that the store refused, such as those older than the retention.
     pub refused: u64,
+}
+
+/// The bounds of one call of [`Backfill::run`].
+#[derive(Clone, Copy, Debug)]
+pub struct BackfillLimits {
+    /// The most steps, inclusive.
+    pub steps: usize,
+    /// The time after which no further slice begins.
+    pub time: Duration,
 }
 
 /// The times of a backfill.
@@ -69,6 +85,8 @@ pub struct Backfill {
     end: Timestamp,
     step_ms: i64,
     next: Option<Timestamp>,
+    /// The time after the last step, also if the backfill is complete.
+    reached: Timestamp,
     /// The most steps of the next slice.
     slice_steps: usize,
 }
@@ -79,6 +97,9 @@ struct BackfillRule {
     step_by_step: bool,
     /// The series of the last step; None: those that are stored.
     series: Option<HashSet<Labels>>,
+    /// The series of the step before the first one, if they are known. Those that are not stored do
+    /// not count.
+    known_before: Option<Arc<HashSet<Labels>>>,
 }
 
 /// Consecutive rules that read no sample of a later block.
@@ -113,6 +134,7 @@ impl Backfill {
             compiled: CompiledRule::new(Arc::new(rule.clone())),
             step_by_step: depends_on_range(&rule.parsed.expr),
             series: None,
+            known_before: None,
         };
         let rules: Vec<BackfillRule> = rules.iter().map(rule).collect();
         let (mut names, mut shared) = (BTreeSet::new(), BTreeSet::new());
@@ -129,7 +151,8 @@ impl Backfill {
             end,
             step_ms,
             next: Some(start),
-            slice_steps: SLICE_STEPS_MIN,
+            reached: start,
+            slice_steps: SLICE_STEPS_FIRST,
         })
     }
 
@@ -138,22 +161,111 @@ impl Backfill {
         self.next
     }
 
-    /// Evaluates and writes the next slice, of at most `steps_max` steps. Does nothing if the
-    /// backfill is complete.
+    /// Returns a text that equal backfills of one rule with the text `rule` have in common; None: a
+    /// continuation finds the series of the last step in the store.
+    pub(super) fn continuation(&self, rule: &str) -> Option<String> {
+        let reads_itself = self.rules.len() == 1 && self.blocks.iter().any(|block| block.reads_itself);
+        reads_itself.then(|| format!("{} {} {:?} {rule}", self.reached.as_ms(), self.step_ms, self.group))
+    }
+
+    /// Returns the series of the last step of the first rule; None before the first step.
+    pub(super) fn series_of_last_step(&self) -> Option<&HashSet<Labels>> {
+        self.rules.first()?.series.as_ref()
+    }
+
+    /// Sets the series of the step before the first one.
+    pub(super) fn continue_after(&mut self, series: Arc<HashSet<Labels>>) {
+        if let Some(rule) = self.rules.first_mut() {
+            rule.known_before = Some(series);
+        }
+    }
+
+    /// Writes slices until the backfill is complete or a limit is reached. If the queries of a
+    /// slice share the timeout (`since` of the context is set), each slice has the whole timeout.
+    ///
+    /// A step that fails ends the call. The steps before it are written: if there are any, the call
+    /// succeeds, and the next call begins with the failing step and fails.
     ///
     /// # Errors
-    /// [`ReplayError`] if an evaluation or a write fails. A part of the slice may be written.
+    /// [`ReplayError`] if the first step fails, if its samples cannot be written, or if the caller
+    /// cancels the backfill.
+    pub fn run(
+        &mut self,
+        limits: BackfillLimits,
+        context: RuleContext<'_>,
+        now: Timestamp,
+    ) -> Result<BackfillReport, ReplayError> {
+        let (watch, mut report, start) = (Stopwatch::start(), BackfillReport::default(), self.next);
+        let Some(first) = start else { return Ok(report) };
+        while let Some(from) = self.next {
+            let done = usize::try_from(from.ms_since(first) / self.step_ms).unwrap_or(usize::MAX);
+            let left = limits.steps.saturating_sub(done);
+            if done > 0 && (left == 0 || watch.elapsed() >= limits.time) {
+                break;
+            }
+            let since = context.since.map(|_| Stopwatch::start());
+            match self.run_slice(left, RuleContext { since, ..context }, now) {
+                Ok(slice) => {
+                    report.stored += slice.stored;
+                    report.refused += slice.refused;
+                }
+                Err(_) if done > 0 && !context.is_cancelled() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(report)
+    }
+
+    /// Evaluates and writes the next slice, of at most `steps_max` steps. Does nothing if the
+    /// backfill is complete. A slice that fails is cut in half until it succeeds or has one step,
+    /// unless a rule of a larger group reads its own samples.
+    ///
+    /// # Errors
+    /// [`ReplayError`] if the first step fails, if a query times out, or if samples cannot be
+    /// written. A part of the slice may be written.
     pub fn run_slice(
         &mut self,
         steps_max: usize,
         context: RuleContext<'_>,
         now: Timestamp,
     ) -> Result<BackfillReport, ReplayError> {
-        let mut report = BackfillReport::default();
-        let Some(from) = self.next else { return Ok(report) };
-        let most = i64::try_from(self.slice_steps.min(steps_max).max(1)).unwrap_or(i64::MAX);
-        let last = from.plus_ms((most - 1).saturating_mul(self.step_ms));
-        let whole = Steps::new(from, last.min(self.end), self.step_ms)?;
+        let Some(from) = self.next else { return Ok(BackfillReport::default()) };
+        let mut most = i64::try_from(self.slice_steps.min(steps_max).max(1)).unwrap_or(i64::MAX);
+        // A rule that reads its own samples must not be evaluated twice at a time.
+        let reads_itself = self.blocks.iter().any(|block| block.reads_itself);
+        let mut is_cut = false;
+        loop {
+            let last = from.plus_ms((most - 1).saturating_mul(self.step_ms));
+            let whole = Steps::new(from, last.min(self.end), self.step_ms)?;
+            let before: Vec<_> = self.rules.iter().map(|rule| rule.series.clone()).collect();
+            match self.write_slice(whole, context, now) {
+                // Fewer steps may also need less memory.
+                Err(ReplayError::Evaluation { .. })
+                    if whole.len() > 1 && !reads_itself && context.check().is_ok() =>
+                {
+                    self.rules.iter_mut().zip(before).for_each(|(rule, series)| rule.series = series);
+                    (most, is_cut) = (i64::try_from(whole.len() / 2).unwrap_or(i64::MAX), true);
+                }
+                Err(error) => return Err(error.plus_ms(self.group.query_offset_ms)),
+                Ok(report) => {
+                    if is_cut {
+                        self.slice_steps = whole.len();
+                    }
+                    return Ok(report);
+                }
+            }
+        }
+    }
+
+    /// Evaluates and writes steps. A single rule that reads its own samples, and fails after the
+    /// first step, ends the slice before the step that fails.
+    fn write_slice(
+        &mut self,
+        mut whole: Steps,
+        context: RuleContext<'_>,
+        now: Timestamp,
+    ) -> Result<BackfillReport, ReplayError> {
+        let (watch, mut report) = (Stopwatch::start(), BackfillReport::default());
         let mut pending = PendingWrites::new(&mut report, &self.shared, context, now);
         let mut largest = 0;
         for block in &self.blocks {
@@ -161,8 +273,20 @@ impl Backfill {
             for part in (0..whole.len()).step_by(at_once) {
                 let Some(steps) = super::slice(whole, part, at_once) else { break };
                 let steps = shifted(steps, -self.group.query_offset_ms)?;
-                for rule in self.rules.get_mut(block.rules.clone()).into_iter().flatten() {
-                    largest = largest.max(rule.run(steps, self.group.limit, &mut pending)?);
+                let done = super::slice(whole, 0, part).filter(|_| self.rules.len() == 1);
+                let (limit, rules) = (self.group.limit, self.rules.get_mut(block.rules.clone()));
+                let run = rules
+                    .into_iter()
+                    .flatten()
+                    .try_fold(0, |most, rule| Ok(rule.run(steps, limit, &mut pending)?.max(most)));
+                match (run, done) {
+                    (Ok(most), _) => largest = largest.max(most),
+                    (Err(ReplayError::Evaluation { .. }), Some(done)) => {
+                        pending.discard();
+                        whole = done;
+                        break;
+                    }
+                    (Err(error), _) => return Err(error),
                 }
                 // A sample of this step is one of the steps before in the next part.
                 if block.reads_itself {
@@ -172,19 +296,27 @@ impl Backfill {
         }
         pending.write()?;
         let next = whole.end().plus_ms(self.step_ms);
-        self.next = (next <= self.end).then_some(next);
+        (self.next, self.reached) = ((next <= self.end).then_some(next), next);
         self.grow(whole.len(), largest);
+        let time_max = context.settings.query_timeout / SLICE_TIME_PART;
+        self.slice_steps = self.slice_steps.min(steps_within(time_max, whole.len(), watch.elapsed()));
         Ok(report)
     }
 
-    /// Makes the next slice longer after one of `steps` steps in which no rule yielded more than
-    /// `largest` samples, so that rules with few series are not written in many small pieces.
+    /// Sets the length of the next slice after one of `steps` steps in which no rule yielded more
+    /// than `largest` samples, so that rules with few series are not written in many small pieces.
     fn grow(&mut self, steps: usize, largest: usize) {
         let by_samples = SLICE_SAMPLES_MAX.saturating_mul(steps) / largest.max(1);
         let by_rules = SLICE_EVALUATIONS_MAX / self.rules.len().max(1);
         let wanted = steps.saturating_mul(SLICE_GROWTH).min(by_samples).min(by_rules);
         self.slice_steps = wanted.clamp(SLICE_STEPS_MIN, SLICE_STEPS_MAX);
     }
+}
+
+/// Returns how many steps take `time` if `steps` took `elapsed`; at least 1.
+fn steps_within(time: Duration, steps: usize, elapsed: Duration) -> usize {
+    let within = time.as_micros().saturating_mul(u128::try_from(steps).unwrap_or(u128::MAX));
+    usize::try_from(within / elapsed.as_micros().max(1)).unwrap_or(usize::MAX).max(1)
 }
 
 /// Splits rules into blocks, so that each rule reads samples of its block and of blocks before
@@ -293,6 +425,9 @@ impl BackfillRule {
             return missing;
         }
         // Another rule may write series with the same name and labels.
+        if let Some(known) = &self.known_before {
+            return missing.into_iter().filter(|labels| known.contains(labels)).collect();
+        }
         let result = self.compiled.result(context, &snapshot, before);
         let own = result.and_then(|result| self.compiled.recorded(result)).unwrap_or_default();
         own.into_iter().map(|sample| sample.labels).filter(|labels| missing.contains(labels)).collect()
@@ -413,6 +548,13 @@ impl<'a> PendingWrites<'a> {
         if !times.is_empty() {
             self.markers.entry(labels.clone()).or_default().extend(times);
         }
+    }
+
+    /// Forgets the samples of a step that failed.
+    fn discard(&mut self) {
+        (self.values, self.held) = (BatchBuilder::default(), 0);
+        self.markers.clear();
+        self.metrics.clear();
     }
 
     fn write_values(&mut self) -> Result<(), ReplayError> {

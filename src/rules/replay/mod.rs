@@ -8,6 +8,7 @@
 
 mod backfill;
 mod columns;
+mod last_step;
 #[cfg(test)]
 mod tests;
 
@@ -19,8 +20,9 @@ use crate::promql::{MatrixSeries, QueryError};
 use crate::rules::alert::{AlertInput, AlertSet, AlertTransition};
 use crate::rules::group::Rule;
 use crate::rules::run::{CompiledRule, RuleContext, TemplateQueries, check_unique};
-pub use backfill::{Backfill, BackfillReport, BackfillTimes};
+pub use backfill::{Backfill, BackfillLimits, BackfillReport, BackfillTimes};
 use columns::{ResultColumns, depends_on_range};
+pub use last_step::LastSteps;
 
 /// The most transitions of a preview, inclusive. Later ones are left out.
 const PREVIEW_TRANSITIONS_MAX: usize = 10_000;
@@ -72,6 +74,18 @@ pub enum ReplayError {
     Store(String),
 }
 
+impl ReplayError {
+    /// Adds the query offset to the time of the samples: the time is that of the evaluation then.
+    fn plus_ms(self, query_offset_ms: i64) -> ReplayError {
+        match self {
+            ReplayError::Evaluation { at, message } => {
+                ReplayError::Evaluation { at: at.plus_ms(query_offset_ms), message }
+            }
+            other => other,
+        }
+    }
+}
+
 /// Replays a rule over the steps. It begins without alerts.
 ///
 /// # Errors
@@ -86,11 +100,13 @@ pub fn preview_rule(
     let mut preview = RulePreview::default();
     for slice in slices(steps) {
         let shifted = shifted(slice, -group.query_offset_ms)?;
-        let columns = columns::evaluate(&compiled, context, shifted, depends_on_range(&rule.parsed.expr))?;
+        let on_grid = |error: ReplayError| error.plus_ms(group.query_offset_ms);
+        let columns = columns::evaluate(&compiled, context, shifted, depends_on_range(&rule.parsed.expr))
+            .map_err(on_grid)?;
         if rule.alerting().is_some() {
             step_alerts(&compiled, group, slice, &columns, context, &mut preview)?;
         }
-        add_series(&mut preview, columns.into_recorded(&compiled, group.limit)?);
+        add_series(&mut preview, columns.into_recorded(&compiled, group.limit).map_err(on_grid)?);
     }
     let estimate =
         compiled.estimate(context, &context.snapshot(), steps.end().plus_ms(-group.query_offset_ms));

@@ -141,12 +141,15 @@ fn a_backfill_writes_slices_and_continues() {
     let new =
         |text: &str, times: BackfillTimes, now: Timestamp| Backfill::new(&[rule(text)], &group, times, now);
     let mut backfill = new("{record: y, expr: x * 2}", times(0, 5_990), at(6_000)).expect("recording");
-    assert_eq!(backfill.run_slice(usize::MAX, context, at(6_000)).expect("done").stored, 500);
+    assert_eq!(backfill.run_slice(usize::MAX, context, at(6_000)).expect("done").stored, 50);
+    assert_eq!(backfill.next(), Some(at(500)));
+    assert_eq!(backfill.run_slice(450, context, at(6_000)).expect("done").stored, 450);
     assert_eq!(backfill.next(), Some(at(5_000)));
     assert_eq!(backfill.run_slice(40, context, at(6_000)).expect("done").stored, 40);
     assert_eq!(backfill.next(), Some(at(5_400)));
     let mut again = new("{record: y, expr: x * 2}", times(5_000, 5_990), at(6_000)).expect("recording");
-    assert_eq!(again.run_slice(usize::MAX, context, at(6_000)).expect("done").stored, 100);
+    assert_eq!(again.run_slice(usize::MAX, context, at(6_000)).expect("done").stored, 50);
+    assert_eq!(again.run_slice(usize::MAX, context, at(6_000)).expect("done").stored, 50);
     assert_eq!(again.next(), None);
     assert_eq!(again.run_slice(usize::MAX, context, at(6_000)), Ok(BackfillReport::default()));
     let snapshot = tsdb.snapshot(&Access::whole(ORG));
@@ -180,8 +183,8 @@ fn slices_grow_while_rules_yield_few_samples() {
         }
         begins.windows(2).map(|two| two[1].ms_since(two[0]) / 10_000).collect()
     };
-    assert_eq!(lengths(1), [500, 2_000, 8_000, 8_000]);
-    assert_eq!(lengths(40)[..3], [500, 1_000, 1_000]);
+    assert_eq!(lengths(1), [50, 500, 2_000, 8_000, 8_000]);
+    assert_eq!(lengths(40)[..4], [50, 500, 1_000, 1_000]);
 }
 
 const EXPRS: [&str; 6] = [

@@ -72,9 +72,14 @@ impl RuleContext<'_> {
         self.tsdb.snapshot(&Access::whole(self.org))
     }
 
+    /// Returns whether the result is no longer needed.
+    pub(in crate::rules) fn is_cancelled(&self) -> bool {
+        self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+    }
+
     /// Checks that work without a query may continue.
     pub(in crate::rules) fn check(&self) -> Result<(), QueryError> {
-        if self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+        if self.is_cancelled() {
             return Err(QueryError::Cancelled);
         }
         let expired = self.since.is_some_and(|since| since.elapsed() >= self.settings.query_timeout);

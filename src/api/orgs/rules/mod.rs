@@ -56,7 +56,7 @@ pub fn routes() -> Routes<OrgDeps> {
         .post("/orgs/{slug}/rules/preview", READS, "Simulate a rule over a past range", past::preview)
         .post(
             "/orgs/{slug}/rules/backfill",
-            WRITES,
+            Auth::AlertingCaller,
             "Write the past samples of a recording rule",
             past::backfill,
         )

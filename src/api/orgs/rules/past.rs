@@ -3,28 +3,32 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::json as views;
-use crate::api::body::Json;
-use crate::api::callers::MemberCaller;
+use crate::api::body::{Json, parse_json, read_json};
+use crate::api::callers::{AlertingCaller, MemberCaller, Sender};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{CancelOnDrop, Lane};
 use crate::api::orgs::OrgDeps;
 use crate::api::orgs::targets::wrong;
-use crate::api::params::{parse_span, parse_time};
+use crate::api::params::{PathOf, parse_span, parse_time};
 use crate::clock::Stopwatch;
 use crate::model::{OrgId, Steps, StepsError, Timestamp, parse_duration};
 use crate::rules::{
-    Backfill, BackfillReport, BackfillTimes, ReplayError, Rule, RuleContext, RuleFileOptions,
+    Backfill, BackfillLimits, BackfillTimes, ReplayError, Rule, RuleContext, RuleFileOptions,
     RulePreviewGroup, decode_rule, preview_rule,
 };
 
 /// The most steps of one backfill request. The response states where the next request continues.
 const BACKFILL_STEPS_MAX: usize = 10_000;
+/// The time after which a backfill request begins no further slice, so that its client sees the
+/// progress.
+const BACKFILL_TIME: Duration = Duration::from_secs(5);
 
 /// A rule and a range.
 #[derive(Deserialize)]
@@ -41,8 +45,16 @@ pub(super) struct PastBody {
 /// A checked [`PastBody`].
 struct PastRequest {
     yaml: String,
-    steps: Steps,
+    times: BackfillTimes,
     group: RulePreviewGroup,
+}
+
+/// Checks the times of a request that evaluates all its steps.
+fn checked_steps(start: Timestamp, end: Timestamp, step_ms: i64) -> ApiResult<Steps> {
+    Steps::new(start, end, step_ms).or_else(|error| {
+        let field = if error == StepsError::EndBeforeStart { "end" } else { "step" };
+        wrong(field, error.to_string())
+    })
 }
 
 fn text(value: &Value) -> String {
@@ -59,16 +71,15 @@ impl PastBody {
         let Some(step_ms) = parse_span(&text(&self.step)) else {
             return wrong("step", "must be a duration such as 1m, or seconds");
         };
-        let steps = Steps::new(start, end, step_ms).or_else(|error| {
-            let field = if error == StepsError::EndBeforeStart { "end" } else { "step" };
-            wrong(field, error.to_string())
-        })?;
+        // The number of steps of a backfill is not limited, but that of each request is.
+        checked_steps(start, end.min(start), step_ms)?;
         let query_offset_ms = match &self.query_offset {
             None => 0,
             Some(text) => parse_duration(text).or_else(|error| wrong("query_offset", error.to_string()))?,
         };
         let limit = usize::try_from(self.limit.unwrap_or_default()).unwrap_or(usize::MAX);
-        Ok(PastRequest { yaml: self.yaml, steps, group: RulePreviewGroup { limit, query_offset_ms } })
+        let times = BackfillTimes { start, end, step_ms };
+        Ok(PastRequest { yaml: self.yaml, times, group: RulePreviewGroup { limit, query_offset_ms } })
     }
 }
 
@@ -82,7 +93,9 @@ fn refused(error: &ReplayError) -> ApiError {
         ReplayError::FutureEnd { .. } => {
             ApiError::new(Code::ValidationFailed, detail.clone()).with_field("end", "invalid", detail)
         }
-        ReplayError::Evaluation { .. } => ApiError::new(Code::QueryFailed, detail),
+        ReplayError::Evaluation { at, .. } => {
+            ApiError::new(Code::QueryFailed, detail).with("at", at.to_rfc3339())
+        }
         ReplayError::Store(_) => ApiError::new(Code::StorageDegraded, detail),
     }
 }
@@ -127,44 +140,44 @@ pub(super) async fn preview(
     Json(body): Json<PastBody>,
 ) -> ApiResult<Json<Value>> {
     let org = caller.org().id;
-    let PastRequest { yaml, steps, group } = body.checked(deps.clock.now())?;
+    let PastRequest { yaml, times, group } = body.checked(deps.clock.now())?;
+    let steps = checked_steps(times.start, times.end, times.step_ms)?;
     let rule = deps.past_rule(org, yaml).await?;
     let preview = deps.over_the_past(org, move |context| preview_rule(&rule, &group, steps, context)).await?;
     Ok(Json(views::preview(&preview)))
 }
 
+/// Writes the samples of a recording rule. Editors and API keys with the scope `alerting` store
+/// recording rules, which write samples of any series, so they may backfill them, too.
 pub(super) async fn backfill(
     State(deps): State<OrgDeps>,
-    caller: MemberCaller,
-    Json(body): Json<PastBody>,
+    caller: AlertingCaller,
+    PathOf(slug): PathOf<String>,
+    request: Request,
 ) -> ApiResult<Json<Value>> {
-    let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
-    let PastRequest { yaml, steps, group } = body.checked(now)?;
-    let rule = deps.past_rule(org, yaml).await?;
-    let times = BackfillTimes { start: steps.start(), end: steps.end(), step_ms: steps.step_ms() };
+    // The caller is checked before the body is read.
+    let (org, now) = (caller.enter(&slug)?.org, deps.clock.now());
+    let body: PastBody = parse_json(&read_json(request).await?)?;
+    let PastRequest { yaml, times, group } = body.checked(now)?;
+    let rule = deps.past_rule(org, yaml.clone()).await?;
     let rules = std::slice::from_ref(&rule);
     let mut backfill = Backfill::new(rules, &group, times, now).map_err(|error| refused(&error))?;
     let (identity, name) = (Arc::clone(&deps.identity), rule.name().to_owned());
     let record = move || {
-        caller.recheck()?;
-        Ok::<_, ApiError>(identity.note_backfill(Some(user), org, &[&name], now)?)
+        // The body may have arrived long after the first check.
+        let by = match caller.enter(&slug)?.sender {
+            Sender::User(user) => (Some(user), None),
+            Sender::Key { id, .. } => (None, Some(id)),
+        };
+        Ok::<_, ApiError>(identity.note_backfill(by, org, &[&name], now)?)
     };
     deps.lanes.run(Lane::Account, record).await??;
+    let limits = BackfillLimits { steps: BACKFILL_STEPS_MAX, time: BACKFILL_TIME };
+    let last_steps = Arc::clone(&deps.last_steps);
     let work = move |context: RuleContext<'_>| {
-        let (mut report, watch) = (BackfillReport::default(), Stopwatch::start());
-        // The first step of the next request.
-        let end = steps.at(BACKFILL_STEPS_MAX.min(steps.len()));
-        while let Some(from) = backfill.next().filter(|from| *from < end) {
-            let left = end.ms_since(from) / steps.step_ms();
-            // Each slice has the whole timeout, so that a request makes progress.
-            let context = RuleContext { since: Some(Stopwatch::start()), ..context };
-            let slice = backfill.run_slice(usize::try_from(left).unwrap_or(usize::MAX), context, now)?;
-            report.stored += slice.stored;
-            report.refused += slice.refused;
-            if watch.elapsed() >= context.settings.query_timeout {
-                break;
-            }
-        }
+        last_steps.restore(org, &yaml, &mut backfill);
+        let report = backfill.run(limits, context, now)?;
+        last_steps.keep(org, &yaml, &backfill);
         Ok((report, backfill.next()))
     };
     let (report, next) = deps.over_the_past(org, work).await?;

@@ -1,5 +1,7 @@
 //! A backfill writes the same samples as live evaluation.
 
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 
 /// The organisation of the backfill; that of live evaluation is [`ORG`].
@@ -181,25 +183,105 @@ fn a_rule_that_continues_the_series_of_another_one_has_its_values() {
     }
 }
 
+const NO_LIMITS: BackfillLimits = BackfillLimits { steps: usize::MAX, time: Duration::MAX };
+
 #[test]
-fn an_evaluation_that_would_fail_ends_a_backfill_with_its_time() {
+fn a_step_that_would_fail_ends_a_backfill_with_its_time_after_the_steps_before_it() {
     let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
     for seconds in (0..100).step_by(10) {
         put_both(&tsdb, "x", "a", seconds, 1.0);
         put_both(&tsdb, "w", "a", seconds, if seconds == 50 { 1.0 } else { 0.0 });
     }
-    let run = |expr: &str, limit: usize| {
+    let context = context(&tsdb, &settings, PAST);
+    let run = |expr: &str, limit: usize, query_offset_ms: i64| {
         let rule = rule(&format!("{{record: y, expr: '{expr}'}}"));
-        let group = RulePreviewGroup { limit, query_offset_ms: 0 };
+        let group = RulePreviewGroup { limit, query_offset_ms };
         let mut backfill = Backfill::new(&[rule], &group, times(0, 90), at(90)).expect("recording");
-        backfill.run_slice(usize::MAX, context(&tsdb, &settings, PAST), at(90)).expect_err("it fails")
+        let first = backfill.run(NO_LIMITS, context, at(90)).expect("steps before the failing one");
+        (first.stored, backfill.next(), backfill.run(NO_LIMITS, context, at(90)).expect_err("it fails"))
     };
-    let failed = |message: &str| ReplayError::Evaluation { at: at(50), message: message.to_owned() };
+    let failed = |seconds: i64, message: &str| {
+        let error = ReplayError::Evaluation { at: at(seconds), message: message.to_owned() };
+        (u64::try_from(seconds / 10).expect("positive"), Some(at(seconds)), error)
+    };
     let same = "vector contains metrics with the same labelset after applying rule labels";
-    assert_eq!(run(RECORDED[6], 0), failed(same));
-    assert_eq!(run("{__name__=~\"x|w\"} > 0 and on () (x == 1)", 0), failed(same));
+    assert_eq!(run(RECORDED[6], 0, 0), failed(50, same));
+    assert_eq!(run("{__name__=~\"x|w\"} > 0 and on () (x == 1)", 0, 0), failed(50, same));
     let limited = "label_replace({__name__=~\"x|w\"} == 1, \"of\", \"$1\", \"__name__\", \"(.*)\")";
-    assert_eq!(run(limited, 1), failed("exceeded limit of 1 with 2 series"));
+    let exceeded = "exceeded limit of 1 with 2 series";
+    assert_eq!(run(limited, 1, 0), failed(50, exceeded));
+    // The time is that of the evaluation. There is no sample before the first evaluation.
+    let (stored, next, error) = run(limited, 1, 10_000);
+    assert_eq!((stored + 1, next, error), failed(60, exceeded));
+    // The query itself fails.
+    let joined =
+        "x * on () group_left () (w == 1 or on (job, of) label_replace(x, \"of\", \"b\", \"\", \"\"))";
+    let (stored, next, error) = run(joined, 0, 0);
+    assert_eq!((stored, next), (5, Some(at(50))));
+    assert!(error.to_string().contains("many-to-many"), "{error}");
+}
+
+/// An evaluation of such a rule at a time at which it has a sample would read that sample.
+#[test]
+fn a_rule_that_reads_its_own_samples_is_evaluated_once_at_each_time() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    for seconds in (0..100).step_by(10) {
+        for name in ["x", "w"] {
+            put_both(&tsdb, name, "a", seconds, if name == "w" && seconds < 50 { 0.0 } else { 1.0 });
+        }
+    }
+    let expr = "({__name__=~\"x|w\"} == 1) + on () group_left () (y or on () vector(0))";
+    let rules = [rule(&format!("{{record: y, expr: '{expr}'}}"))];
+    let group = RulePreviewGroup::default();
+    let context = context(&tsdb, &settings, PAST);
+    let mut backfill = Backfill::new(&rules, &group, times(0, 90), at(90)).expect("recording");
+    let report = backfill.run(NO_LIMITS, context, at(90)).expect("the steps before the failing one");
+    assert_eq!((report.stored, backfill.next()), (5, Some(at(50))));
+    let error = backfill.run(NO_LIMITS, context, at(90)).expect_err("it fails");
+    assert!(matches!(error, ReplayError::Evaluation { at: failed, .. } if failed == at(50)), "{error}");
+    let values: Vec<f64> = recorded(&tsdb, PAST)[0].1.iter().map(|(_, bits)| f64::from_bits(*bits)).collect();
+    assert_eq!(values, [1.0, 2.0, 3.0, 4.0, 5.0]);
+}
+
+#[test]
+fn a_slice_that_reads_too_many_samples_is_cut() {
+    let tsdb = Tsdb::scaffold();
+    let mut settings = RuleSettings::default();
+    settings.options.limits.samples_max = 100;
+    for seconds in (0..3_000).step_by(10) {
+        put_both(&tsdb, "x", "a", seconds, 1.0);
+    }
+    let rules = [rule("{record: y, expr: x * 2}")];
+    let mut backfill =
+        Backfill::new(&rules, &RulePreviewGroup::default(), times(0, 2_990), at(2_990)).expect("recording");
+    let report = backfill.run(NO_LIMITS, context(&tsdb, &settings, PAST), at(2_990)).expect("done");
+    assert_eq!((report.stored, backfill.next()), (300, None));
+    settings.options.limits.samples_max = 0;
+    let mut backfill =
+        Backfill::new(&rules, &RulePreviewGroup::default(), times(0, 2_990), at(2_990)).expect("recording");
+    let error = backfill.run(NO_LIMITS, context(&tsdb, &settings, PAST), at(2_990)).expect_err("no step");
+    assert!(matches!(error, ReplayError::Evaluation { at: failed, .. } if failed == at(0)), "{error}");
+}
+
+#[test]
+fn a_call_ends_at_its_limits_and_a_cancelled_one_fails() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    put_both(&tsdb, "x", "a", 0, 1.0);
+    let rules = [rule("{record: y, expr: x @ 1000000}")];
+    let group = RulePreviewGroup::default();
+    let mut backfill = Backfill::new(&rules, &group, times(0, 400_000), at(400_000)).expect("recording");
+    let run = |backfill: &mut Backfill, steps, time| {
+        let limits = BackfillLimits { steps, time };
+        backfill.run(limits, context(&tsdb, &settings, PAST), at(400_000)).expect("done").stored
+    };
+    assert_eq!(run(&mut backfill, 1_234, Duration::MAX), 1_234);
+    assert_eq!(backfill.next(), Some(at(12_340)));
+    // The time is over after the first slice, which is always run.
+    assert!(run(&mut backfill, usize::MAX, Duration::ZERO) > 0);
+    assert!(backfill.next().is_some());
+    let cancelled = AtomicBool::new(true);
+    let context = RuleContext { cancel: Some(&cancelled), ..context(&tsdb, &settings, PAST) };
+    backfill.run(NO_LIMITS, context, at(400_000)).expect_err("cancelled");
 }
 
 #[test]

@@ -166,6 +166,19 @@ export async function previewRule(org, wanted, signal) {
   };
 }
 
+/**
+ * Writes the past samples of a recording rule, or a first part of them.
+ * @param {string} org
+ * @param {{yaml: string, start: number, end: number, step: number, query_offset?: string, limit?: number}} wanted
+ *   one rule; unix seconds
+ * @param {AbortSignal} signal
+ * @returns {Promise<import('../model/backfill.js').Part>}
+ */
+export async function backfillRule(org, wanted, signal) {
+  const { stored, refused, next } = await send('POST', `${orgPath(org)}/rules/backfill`, wanted, { signal });
+  return { stored, refused, next: next === null ? null : Date.parse(next) / 1000 };
+}
+
 /** @param {any} one in Alertmanager's form @returns {Silence} */
 function silenceOf(one) {
   const matchers = one.matchers.map((/** @type {any} */ matcher) => ({ isEqual: true, ...matcher }));

@@ -13,6 +13,7 @@ import {
   ruleAt,
   rulesOf,
 } from '../model/rule_text.js';
+import { changedRecordingRules } from '../model/backfill.js';
 import { counted } from '../model/metrics.js';
 import { textButton } from './buttons.js';
 import { confirmLoss } from './confirm.js';
@@ -98,6 +99,7 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
       });
     const name = before?.name ?? pathName(own);
     const key = draftKey();
+    const recording = changedRecordingRules(rulesOf(yaml), rulesOf(saved()));
     save.disabled = true;
     status.textContent = 'Saving…';
     try {
@@ -107,7 +109,12 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
       changed();
       remove.hidden = false;
       history.refresh();
-      toast(`${own} was saved.`);
+      const backfill = async () => {
+        const { openBackfill } = await import('./backfill_dialog.js');
+        await openBackfill({ org, yaml, rules: recording, signedOut });
+        editor.input.focus();
+      };
+      toast(`${own} was saved.`, recording.length > 0 ? { text: 'Backfill…', click: backfill } : undefined);
       if (!stored) renamed(name);
     } catch (error) {
       changed();

@@ -6,11 +6,14 @@ import { bareName, listGroups, readGroup, readRules } from '../client/alerting.j
 import { isMissing, isSignedOut, pageUrl } from '../client/server.js';
 import { textButton } from '../components/buttons.js';
 import { groupEditor } from '../components/group_editor.js';
+import { openMenu } from '../components/popup.js';
 import { ago, cutText, filterBar, live, liveList, nextId, setText, stateBadge } from '../components/live.js';
+import { toast } from '../components/toast.js';
 import { formatDuration } from '../model/duration.js';
 import { errorText } from '../model/error_text.js';
 import { counted, hasWords } from '../model/metrics.js';
 import { permits } from '../model/routes.js';
+import { rulesOf } from '../model/rule_text.js';
 
 /**
  * @typedef {import('../client/alerting.js').Group} Group
@@ -31,8 +34,44 @@ const FEW_RULES = 1000;
 /** @param {Rule} rule */
 const isFailing = ({ health, lastError }) => health === 'err' || Boolean(lastError);
 
-/** @param {Rule} first */
-function ruleRow(first) {
+/**
+ * The menu of a recording rule.
+ * @param {string} name
+ * @param {() => unknown} backfill
+ */
+function ruleMenu(name, backfill) {
+  const button = h(
+    'button',
+    {
+      type: 'button',
+      class: 'icon',
+      title: `Actions on ${name}`,
+      'aria-haspopup': 'true',
+      'aria-expanded': 'false',
+      on: { click: () => open() },
+    },
+    h('span', { 'aria-hidden': 'true', text: '⋯' }),
+    h('span', { class: 'unseen', text: `Actions on ${name}` }),
+  );
+  const open = () =>
+    openMenu(button, [
+      textButton(
+        'Backfill…',
+        () => {
+          button.focus();
+          void backfill();
+        },
+        { 'data-closes': true },
+      ),
+    ]);
+  return h('div', { class: 'anchor' }, button);
+}
+
+/**
+ * @param {Rule} first
+ * @param {((rule: Rule) => unknown)|false} backfill opens the dialog; false: the rule cannot be backfilled here
+ */
+function ruleRow(first, backfill) {
   const badge = stateBadge();
   const when = h('small', { class: 'hint' });
   const problem = h('p', { class: 'alert' });
@@ -40,7 +79,12 @@ function ruleRow(first) {
     node: h(
       'li',
       {},
-      h('div', { class: 'row' }, h('strong', { text: first.name }), badge.node, when),
+      h(
+        'div',
+        { class: 'row spread' },
+        h('div', { class: 'row' }, h('strong', { text: first.name }), badge.node, when),
+        backfill && first.type === 'recording' && ruleMenu(first.name, () => backfill(first)),
+      ),
       h('code', { text: first.query }),
       problem,
     ),
@@ -56,11 +100,26 @@ function ruleRow(first) {
 }
 
 /**
+ * Opens the dialog for a rule of a stored group.
+ * @param {StoredGroup} stored
+ * @param {Rule} rule
+ * @param {{org: string, signedOut: () => void}} options
+ */
+async function backfillRule({ yaml, name }, rule, { org, signedOut }) {
+  const rules = rulesOf(yaml).filter((one) => one.name === rule.name && /^record:/m.test(one.text));
+  if (rules.length === 0) return toast(`The text of ${rule.name} is not found: open the group ${name}.`);
+  const { openBackfill } = await import('../components/backfill_dialog.js');
+  await openBackfill({ org, yaml, rules, signedOut });
+}
+
+/**
  * @param {string} org
  * @param {Entry} first
- * @param {{open: (name: string) => void, rows: () => number}} options `rows`: how many rules are listed
+ * @param {{open: (name: string) => void, rows: () => number, backfill: ((stored: StoredGroup, rule: Rule) => unknown)
+ *   |false}} options `rows`: how many rules are listed; `backfill` is false for accounts that may not
  */
-function groupCard(org, first, { open, rows }) {
+function groupCard(org, first, { open, rows, backfill }) {
+  let current = first;
   const badge = stateBadge();
   const about = h('p', { class: 'hint' });
   const list = h('ul', { class: 'rules-list' });
@@ -69,7 +128,7 @@ function groupCard(org, first, { open, rows }) {
   const show = liveList(
     list,
     (/** @type {Rule} */ rule) => JSON.stringify([rule.name, rule.query, rule.labels, rule.duration]),
-    ruleRow,
+    (rule) => ruleRow(rule, backfill && ((one) => current.stored && backfill(current.stored, one))),
   );
   const link = h('a', {
     class: 'button',
@@ -97,7 +156,9 @@ function groupCard(org, first, { open, rows }) {
       more,
     ),
     /** @param {Entry} entry */
-    update({ stored, group }) {
+    update(entry) {
+      current = entry;
+      const { stored, group } = entry;
       const rules = group?.rules ?? [];
       const failing = rules.filter(isFailing).length;
       badge.set(
@@ -178,6 +239,8 @@ function groupList({ org, edits, signedOut, open, create }) {
   let stored = null;
   const place = h('div', { class: 'stack' });
   const none = h('p', { class: 'hint' });
+  const backfill =
+    edits && ((/** @type {StoredGroup} */ of, /** @type {Rule} */ rule) => backfillRule(of, rule, { org, signedOut }));
   const rows = () => {
     const all = entries.reduce((sum, { group }) => sum + (group?.rules.length ?? 0), 0);
     return all > FEW_RULES ? ROWS.many : ROWS.few;
@@ -185,7 +248,7 @@ function groupList({ org, edits, signedOut, open, create }) {
   const show = liveList(
     place,
     (/** @type {Entry} */ { key }) => key,
-    (entry) => groupCard(org, entry, { open, rows }),
+    (entry) => groupCard(org, entry, { open, rows, backfill }),
   );
   const filter = filterBar({
     label: 'Filter by group, rule, expression or error',
