@@ -150,7 +150,7 @@ mod tests {
         let usage = |text: &str| parse(text, &Caps::default()).expect("valid").expr.clone().memory_usage();
         let x = usage("x");
         assert!(x > size_of::<Expr>() + size_of::<Matcher>());
-        // Each part is added to the first text, which gets longer by at least its bytes on the heap.
+        // The first text has a part more than the second one, and at least these bytes more.
         let parts = [
             ("-x", "x", size_of::<Expr>()),
             ("x{a=\"bc\"}", "x", size_of::<Matcher>() + 3),
