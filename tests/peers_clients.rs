@@ -194,9 +194,7 @@ fn the_client_of_prometheus_pushes_groups_and_they_are_found_value_for_value() {
 
 /// Builds the program of `tests/peers/push.go` into `dir`.
 fn go_client(dir: &Path) -> PathBuf {
-    const PACKAGES: [&str; 12] = [
-        "golang-1.19-go",
-        "golang-1.19-src",
+    const PACKAGES: [&str; 10] = [
         "golang-github-beorn7-perks-dev",
         "golang-github-cespare-xxhash-dev",
         "golang-github-golang-protobuf-1-5-dev",
@@ -211,14 +209,10 @@ fn go_client(dir: &Path) -> PathBuf {
     let root = debian_12("go-client", &PACKAGES);
     let program = dir.join("push");
     run(
-        Command::new(root.join("usr/lib/go-1.19/bin/go"))
+        packages::go(&[&root.join("usr/share/gocode")])
             .args(["build", "-o"])
             .arg(&program)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/push.go"))
-            .env("GOROOT", root.join("usr/lib/go-1.19"))
-            .env("GOPATH", root.join("usr/share/gocode"))
-            .env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"))
-            .envs([("GO111MODULE", "off"), ("CGO_ENABLED", "0"), ("GOFLAGS", "")]),
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/push.go")),
         "the client library of Prometheus for Go comes from Debian",
     );
     program

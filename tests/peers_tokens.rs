@@ -3,10 +3,10 @@
 //! (docs/specification.md C4, D7; F 27 to 29).
 //!
 //! The code that the guide shows for minting a token offline runs here unchanged, and so do the
-//! programs that the Share dialog shows for Node and Python.
+//! programs that the Share dialog shows for Node, Python, PHP, Go and Rust.
 //!
-//! Both packages are installed below `target/`; if either is unavailable, the test fails and
-//! reports it.
+//! The packages are installed below `target/`; if one is unavailable, the test fails and reports
+//! it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::{ORG, Server};
-use packages::{npm, pypi, run};
+use packages::{debian_13, go, npm, php, pypi, run};
 use serde_json::{Value as Json, json};
 
 const JOSE: &str = "jose@6";
@@ -235,31 +235,120 @@ fn what_the_readme_shows_mints_tokens() {
     }
 }
 
+/// Writes a file and the folders that it is in.
+fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::write(path, text).expect("written");
+}
+
+/// Returns a command that runs a program of the Share dialog, which is a file of its own or the
+/// first part of one, and prints its token.
+fn share_program(language: &str, program: &str, folder: &Path) -> Command {
+    match language {
+        "node" | "python" => {
+            let (name, file, ending) = match language {
+                "node" => ("jose", "share.mjs", "console.log(await embedToken())"),
+                _ => ("PyJWT", "share.py", "print(embed_token())"),
+            };
+            let script = home(name).join(file);
+            write(&script, &format!("{program}\n{ending}\n"));
+            let mut command = peer(name);
+            command.arg(&script);
+            command
+        }
+        "php" => {
+            write(&folder.join("share.php"), program);
+            write(&folder.join("page.php"), "<?php require 'share.php'; echo embed_token();");
+            let mut command = php();
+            command.arg("page.php").current_dir(folder);
+            command
+        }
+        "go" => {
+            let library = debian_13("golang-jwt", &["golang-github-golang-jwt-jwt-v5-dev"]);
+            write(&folder.join("src/share/embed/token.go"), program);
+            let main = "package main\nimport (\n\"fmt\"\n\"share/embed\"\n)\nfunc main() {\n\
+                        token, err := embed.Token()\nif err != nil { panic(err) }\nfmt.Println(token)\n}\n";
+            write(&folder.join("main.go"), main);
+            let mut command = go(&[&library.join("usr/share/gocode"), folder]);
+            command.args(["run", "main.go"]).current_dir(folder);
+            command
+        }
+        "rust" => rust_program(program),
+        _ => panic!("no test runs {language}"),
+    }
+}
+
+/// A package with the dependencies that the first lines of the program add, in the versions of
+/// promlet. It stays below the target folder, so that they are compiled once.
+fn rust_program(program: &str) -> Command {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("share-rust");
+    write(&folder.join("Cargo.toml"), "[package]\nname = \"share\"\nedition = \"2024\"\n[workspace]\n");
+    std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).expect("copied");
+    write(&folder.join("src/share.rs"), program);
+    let main = "mod share;\nfn main() {\n    println!(\"{}\", share::embed_token().unwrap());\n}\n";
+    write(&folder.join("src/main.rs"), main);
+    let cargo = || {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(&folder).env("CARGO_TARGET_DIR", folder.join("target"));
+        // Without it, rustup would take the toolchain that the folder of a dependency names.
+        cargo.env("RUSTC", Path::new(env!("CARGO")).with_file_name("rustc"));
+        cargo
+    };
+    let commands: Vec<&str> = program.lines().map_while(|line| line.strip_prefix("// cargo ")).collect();
+    assert!(!commands.is_empty(), "the program adds no package: {program}");
+    for command in commands {
+        run(cargo().args(command.split(' ')), "the program needs it");
+    }
+    let mut command = cargo();
+    command.args(["run", "--quiet"]);
+    command
+}
+
 #[test]
 fn the_programs_of_the_share_dialog_mint_tokens() {
     let folder = tempfile::tempdir().expect("a folder");
     let desk = Desk::open(folder.path());
-    let key = desk.key(&json!({}));
+    let key = desk.key(&json!({ "origins": ["https://app.example.com", "https://other.example"] }));
     let (kid, secret) = (key["id"].as_str().expect("an id"), key["secret"].as_str().expect("a secret"));
-    // The value would end a string literal or a script if it were copied as it is.
-    let ms = json!({ "match": ["customer=\"c42\"", "path=\"</script>'\\\"$x\\\\\""], "max_range_s": 3_600 });
+    // The values would end a string literal, a comment or a script if they were copied as they are.
+    let hostile = [
+        "</script>'\\\"$x\\\\ ?> */ // `tick` %s {{x}} #{x} ]]>",
+        "{$x} ${x} \u{2028}\u{a0}\u{202e}abc \u{1f600} é漢\tnext\\r\\nline",
+        "\u{7}\u{7f}''' \\\"\\\"\\\" __proto__ &#60; <?= 1 ?> \\\\u0041 \\\\x41",
+    ];
+    let mut matchers = vec!["customer=\"c42\"".to_owned()];
+    matchers.extend(hostile.map(|text| format!("path=\"{text}\"")));
+    let ms = json!({
+        "match": matchers,
+        "max_range_s": 3_600,
+        "min_step_s": 15,
+        "origins": ["https://app.example.com"],
+    });
     let given = json!({ "org": ORG, "kid": kid, "ttl": 600, "ms": ms });
     let mut node = Command::new("node");
     node.arg(root().join("tests/peers/share_programs.mjs")).arg(given.to_string());
     let printed = run(&mut node, "the Share dialog shows them");
     let programs: BTreeMap<String, String> = serde_json::from_str(&printed).expect("texts by language");
-    for (name, language, ending, file) in [
-        ("jose", "node", "console.log(await embedToken())", "share.mjs"),
-        ("PyJWT", "python", "print(embed_token())", "share.py"),
-    ] {
-        let program = programs.get(language).expect("a program");
-        let script = home(name).join(file);
-        std::fs::write(&script, format!("{program}\n{ending}\n")).expect("written");
-        let mut command = peer(name);
-        let token = run(command.arg(&script).env("PROMLET_API_SECRET", secret), "the Share dialog shows it");
-        let seen = desk.introspect(token.trim());
-        assert_eq!((&seen["valid"], &seen["reason"]), (&json!(true), &Json::Null), "{name}: {seen}");
-        assert_eq!(seen["claims"]["ms"], ms, "{name}");
-        assert_eq!(desk.ask(token.trim()), (200, String::new()), "{name}");
+    assert_eq!(programs.len(), 5);
+    for (language, program) in &programs {
+        let mut command = share_program(language, program, &folder.path().join(language));
+        let token = run(command.env("PROMLET_API_SECRET", secret), "the Share dialog shows it");
+        let token = token.trim();
+        let seen = desk.introspect(token);
+        assert_eq!((&seen["valid"], &seen["reason"]), (&json!(true), &Json::Null), "{language}: {seen}");
+        let claims = &seen["claims"];
+        assert_eq!((&claims["ms"], &claims["org"], &claims["aud"]), (&ms, &json!(ORG), &json!("ms-embed")));
+        let lifetime = claims["exp"].as_i64().zip(claims["iat"].as_i64()).map(|(exp, iat)| exp - iat);
+        assert_eq!(lifetime, Some(600), "{language}: {claims}");
+        let bearer = format!("Bearer {token}");
+        let status = |path: &str, origin: &str| {
+            let path = format!("/api/v1/orgs/{ORG}/query/{path}");
+            desk.server.get(&path, &[("Authorization", &bearer), ("Origin", origin)]).status
+        };
+        assert_eq!(desk.ask(token), (200, String::new()), "{language}");
+        let range = |hours: i64| format!("range?expr=1&start=0&end={}&step=60", hours * 3_600);
+        assert_eq!(status(&range(1), "https://app.example.com"), 200, "{language}");
+        assert_eq!(status(&range(1), "https://other.example"), 403, "{language}: another origin");
+        assert_eq!(status(&range(2), "https://app.example.com"), 403, "{language}: a longer range");
     }
 }

@@ -60,7 +60,8 @@ pub(crate) struct Viewing {
 }
 
 impl LiveTarget {
-    fn request(&self, last: Option<i64>) -> String {
+    /// Returns the request, which resumes after the step `last`.
+    pub(crate) fn request(&self, last: Option<i64>) -> String {
         let LiveTarget { path, token, body, .. } = self;
         let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
         format!(

@@ -60,8 +60,14 @@ async fn page(State(pages): State<Pages>, request: Request) -> Response {
             ([(header::ALLOW, HeaderValue::from_static("GET, HEAD"))], refused).into_response()
         }
         Ok(Some(asset)) => {
+            let wanted = request.uri().query().and_then(|query| query.strip_prefix("v="));
+            let wanted = wanted.filter(|_| asset.version.is_some());
+            if wanted.is_some() && wanted != asset.version {
+                // The file would not fit an element of another version.
+                return nowhere(&pages, &request);
+            }
             let held = request.headers().get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-            answer(&pages, asset, held, Coding::of(request.headers()))
+            answer(&pages, asset, wanted.is_some(), held, Coding::of(request.headers()))
         }
         Err(error) => {
             tracing::error!(%error, "a file of the UI folder cannot be served");
@@ -83,15 +89,28 @@ fn nowhere(pages: &Pages, request: &Request) -> Response {
     match page {
         Some(asset) => {
             let coding = Coding::of(request.headers());
-            (StatusCode::NOT_FOUND, answer(pages, asset, None, coding)).into_response()
+            (StatusCode::NOT_FOUND, answer(pages, asset, false, None, coding)).into_response()
         }
         None => ApiError::new(Code::NotFound, "there is no such page").into_response(),
     }
 }
 
+/// How browsers keep a file whose address has the version of its content.
+const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+/// How browsers keep the first file of an element: for 5 minutes, and then for a day while they
+/// fetch it in the background. So a view of an embedding page waits for no answer about it.
+const ELEMENT: &str = "public, max-age=300, stale-while-revalidate=86400";
+
 /// Returns the file, or 304 if the browser has it. `no-cache` makes browsers revalidate, so that a
-/// new version of the binary takes effect at once; immutable paths are never revalidated.
-fn answer(pages: &Pages, mut asset: Asset, held: Option<&str>, coding: Coding) -> Response {
+/// new version of the binary takes effect at once. `has_version`: the address has the version of
+/// the file.
+fn answer(
+    pages: &Pages,
+    mut asset: Asset,
+    has_version: bool,
+    held: Option<&str>,
+    coding: Coding,
+) -> Response {
     let held = held.is_some_and(|tags| asset.is_held(tags));
     let mut response = if held {
         StatusCode::NOT_MODIFIED.into_response()
@@ -106,7 +125,11 @@ fn answer(pages: &Pages, mut asset: Asset, held: Option<&str>, coding: Coding) -
         response
     };
     let headers = response.headers_mut();
-    let caching = if asset.immutable.is_some() { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let caching = match asset.immutable.is_some() || has_version {
+        true => IMMUTABLE,
+        false if asset.is_element() => ELEMENT,
+        false => "no-cache",
+    };
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     // The bodies of one file differ by coding, so its tag is a weak one (RFC 9110 section 8.8.1).
@@ -199,14 +222,47 @@ mod tests {
     #[tokio::test]
     async fn files_for_other_origins_are_as_small_as_those_with_an_immutable_path() {
         let router = router(Ui::embedded());
-        for (path, most) in [("/embed.js", 20_000), ("/embed-dashboard.js", 60_000)] {
+        for (path, most) in
+            [("/embed.js", 20_000), ("/embed-dashboard.js", 60_000), ("/embed-alerts.js", 10_000)]
+        {
             let (_, _, plain) = get(&router, path, &[]).await;
             for _ in 0..2 {
                 let (headers, _, body) = get(&router, path, &[(header::ACCEPT_ENCODING, "gzip")]).await;
-                assert_eq!(headers[header::CACHE_CONTROL], "no-cache");
+                assert_eq!(headers[header::CACHE_CONTROL], ELEMENT);
                 assert!(body.len() <= most, "{path}: {} bytes", body.len());
                 assert_eq!(unzipped(&body).as_bytes(), plain, "{path}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_an_element_loads_later_has_the_version_of_the_element_or_is_missing() {
+        let router = router(Ui::embedded());
+        for (element, later) in [
+            ("/embed.js", "/chart/later.js"),
+            ("/embed.js", "/chart/cursor.js"),
+            ("/embed-dashboard.js", "/embed-dashboard.plots.js"),
+            ("/embed-alerts.js", "/embed-alerts.later.js"),
+        ] {
+            let (_, _, element) = get(&router, element, &[]).await;
+            let element = String::from_utf8(element).expect("UTF-8");
+            let version = element.split("'?v=").nth(1).and_then(|rest| rest.get(..8)).expect("a version");
+            let (headers, status, body) = get(&router, &format!("{later}?v={version}"), &[]).await;
+            assert_eq!(
+                (status, &headers[header::CACHE_CONTROL]),
+                (StatusCode::OK, &IMMUTABLE.parse().expect("a value"))
+            );
+            assert!(
+                String::from_utf8(body).expect("UTF-8").starts_with(&format!("export const v{version}="))
+            );
+            let (headers, status, _) = get(&router, &format!("{later}?v=00000000"), &[]).await;
+            assert_eq!(status, StatusCode::NOT_FOUND, "{later}");
+            assert!(headers.get(header::CACHE_CONTROL).is_none_or(|value| value != IMMUTABLE));
+            let (headers, status, _) = get(&router, later, &[]).await;
+            assert_eq!(
+                (status, &headers[header::CACHE_CONTROL]),
+                (StatusCode::OK, &"no-cache".parse().expect("a value"))
+            );
         }
     }
 }

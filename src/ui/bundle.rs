@@ -28,7 +28,10 @@ pub(crate) struct Chunks<'a> {
 /// `read` returns a minified module by name.
 ///
 /// A chunk exports a function with a name that depends on all files: a file of another version has
-/// no such export, so the import fails as if the file were missing.
+/// no such export, so the import fails as if the file were missing. The version is also in the
+/// query of the address of a complete chunk, so that browsers keep the chunks of versions apart. If
+/// such a chunk is missing, the bundle is of an earlier version; browsers then load it again for
+/// the next view.
 ///
 /// # Errors
 /// The reason, with the name of the module.
@@ -73,11 +76,17 @@ pub(crate) fn split(
             .fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         let names: Vec<String> = chunks.files.iter().map(|(name, _)| format!("'{name}'")).collect();
         let names = names.join(",");
+        let (query, renewal) = match chunks.complete {
+            true => {
+                (format!("+'?v={version:08x}'"), "fetch(import.meta.url,{cache:'reload'}).catch(()=>{});")
+            }
+            false => Default::default(),
+        };
         _ = writeln!(
             head,
             "const $files=[{names}],$at=[{places}],$in={{}},$chunk=async(a)=>{{const[b,...c]=$at[a];\
-             await Promise.all(c.map((d)=>$in[d]??=import('./'+$files[d]).then((e)=>e.v{version:08x}($all,$,$chunk))\
-             .catch((e)=>{{delete $in[d];throw e;}})));return $(b);}};"
+             await Promise.all(c.map((d)=>$in[d]??=import('./'+$files[d]{query}).then((e)=>\
+             e.v{version:08x}($all,$,$chunk)).catch((e)=>{{delete $in[d];{renewal}throw e;}})));return $(b);}};"
         );
         for file in &mut files {
             *file = format!("export const v{version:08x}=(($all,$,$chunk)=>{{\n{file}}});\n");
@@ -389,6 +398,11 @@ mod tests {
         let changed = changed.each_ref().map(|(name, text)| (*name, text.as_str()));
         let (other, _) = split("entry.js", &COMPLETE, &|name| read(&changed, name)).unwrap();
         assert!(!other.contains(export));
+        // The address has the version, unless another part of the program names the file, too.
+        let version = export.trim_start_matches('v');
+        assert!(main.contains(&format!("import('./'+$files[d]+'?v={version}')")), "{main}");
+        let (apart, _) = split("entry.js", &APART, &|name| read(&LATER, name)).unwrap();
+        assert!(apart.contains("import('./'+$files[d]).then") && !apart.contains("fetch("), "{apart}");
     }
 
     #[test]

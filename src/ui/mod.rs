@@ -36,7 +36,9 @@
 //! the hash covers all files of the binary. Pages refer to these paths, so browsers never
 //! revalidate them, and a new binary changes all of them at once. A module is served in its bundle
 //! alone ([`BUNDLES`]): `/app.js` and the files beside it for the cabinet; `/embed.js`,
-//! `/embed-alerts.js` and `/embed-dashboard.js` for pages of other origins.
+//! `/embed-alerts.js` and `/embed-dashboard.js` for pages of other origins. These load further
+//! files with their version in the query, such as `/chart/later.js?v=0123abcd`, which is immutable,
+//! too.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
@@ -113,6 +115,9 @@ pub struct Asset {
     /// The name of the file if its path contains the hash of its content: the path returns the same
     /// bytes for ever.
     pub immutable: Option<&'static str>,
+    /// The version of the element for other origins that loads this file later, as `v` in the query
+    /// of its address.
+    pub version: Option<&'static str>,
     /// A key of these bytes, if they are sent often and never change while the program runs: its
     /// files with an immutable path, and those for pages of other origins.
     pub key: Option<&'static str>,
@@ -127,8 +132,14 @@ impl Asset {
             kind: file.kind,
             any_origin: file.any_origin,
             immutable: None,
+            version: None,
             key: None,
         }
+    }
+
+    /// Returns whether pages of other origins name this file: it is the first one of an element.
+    pub fn is_element(&self) -> bool {
+        self.kind == AssetKind::Module && self.any_origin && self.key.is_some() && self.version.is_none()
     }
 
     /// Returns whether a request with this `If-None-Match` already has these bytes (RFC 9110
@@ -698,7 +709,8 @@ impl Ui {
         };
         let immutable = below.map(|_| file.name);
         let shared = file.paths.first().copied().filter(|_| file.any_origin && self.folder.is_none());
-        Ok(Some(Asset { immutable, key: immutable.or(shared), ..Asset::new(file, bytes) }))
+        let version = shared.and_then(|_| version_of(file.bytes));
+        Ok(Some(Asset { immutable, version, key: immutable.or(shared), ..Asset::new(file, bytes) }))
     }
 
     /// Returns the page for URLs that do not exist.
@@ -721,6 +733,12 @@ impl Ui {
         });
         Cow::Owned(placed.into_bytes())
     }
+}
+
+/// Returns the version of a file that an element loads later (`bundle::split`).
+fn version_of(bytes: &'static [u8]) -> Option<&'static str> {
+    let digits = bytes.strip_prefix(b"export const v")?.get(..8)?;
+    str::from_utf8(digits).ok()
 }
 
 /// Returns a page that refers to the immutable paths of its files, and to those that it loads at a

@@ -60,6 +60,29 @@ impl Stream {
         }
     }
 
+    /// Returns the next bytes as the connection takes them; `None` at the end of the stream.
+    async fn piece(&mut self) -> Option<String> {
+        let frame = tokio::time::timeout(WAIT_MAX, self.response.body_mut().frame());
+        let piece = frame.await.expect("a piece")?.expect("no error").into_data().expect("data");
+        Some(String::from_utf8(piece.to_vec()).expect("UTF-8"))
+    }
+
+    /// Takes pieces up to the `id` of a step. Returns their bytes, and `None` if the stream ended.
+    async fn take_step(&mut self, at: i64) -> (usize, Option<()>) {
+        let id = format!("id: {}\n", at * 1_000);
+        let mut bytes = 0;
+        while let Some(piece) = self.piece().await {
+            bytes += piece.len();
+            self.text.push_str(&piece);
+            if self.text.contains(&id) {
+                return (bytes, Some(()));
+            }
+            // The id may begin in one piece and end in the next.
+            self.text = self.text.split_off(self.text.len().saturating_sub(id.len()));
+        }
+        (bytes, None)
+    }
+
     async fn points(&mut self) -> (i64, Value) {
         let (name, id, data) = self.next().await.expect("an event");
         assert_eq!(name, "points", "{data}");
@@ -588,6 +611,44 @@ async fn a_set_that_is_too_slow_gets_a_gap_of_each_query_and_the_newest_events()
         assert_eq!(moment(&mut slow).await.0, NOW + step);
     }
     assert_eq!(metric(&fixture, "promlet_live_gaps_total").await, 1.0);
+}
+
+/// Streams of an organisation hold 64 MiB of events beside the newest. More are released, the
+/// oldest first; a stream that was sending them ends, and continues after another request.
+#[tokio::test]
+async fn events_that_clients_do_not_read_are_released_the_oldest_first() {
+    const QUERIES: usize = 100;
+    const SERIES: usize = 500;
+    let fixture = DataFixture::with_shop().await;
+    let (numbers, filler) = ((0..SERIES).map(|n| n.to_string()).collect::<Vec<_>>(), "x".repeat(150));
+    let at = [(NOW * 1_000, 1.0)];
+    let labels: Vec<_> =
+        numbers.iter().map(|n| [("__name__", "wide"), ("filler", &*filler), ("n", n)]).collect();
+    fixture.write(&labels.iter().map(|labels| (&labels[..], &at[..])).collect::<Vec<_>>()).await;
+    let query = |n: usize| json!({ "id": n.to_string(), "expr": "wide", "step": 1 });
+    let set = json!({ "queries": (0..QUERIES).map(query).collect::<Vec<_>>() });
+
+    let mut fast = open_set(&fixture, &fixture.cabinet, set.clone()).await;
+    let (state_bytes, _) = fast.take_step(NOW).await;
+    assert!(state_bytes > 9 << 20, "{state_bytes}");
+    let mut slow = Vec::new();
+    for step in 1..=10 {
+        // Each has a part of the newest points of another step.
+        let mut stream = open_set(&fixture, &fixture.cabinet, set.clone()).await;
+        assert_eq!(stream.piece().await.as_deref(), Some("retry: 2000\n\n"));
+        assert_eq!(stream.piece().await.expect("a piece").len(), 64 << 10);
+        slow.push(stream);
+        fixture.server.pass(Duration::from_secs(1));
+        fast.take_step(NOW + step).await.1.expect("a fast stream continues");
+    }
+    let (bytes, ended) = slow.remove(0).take_step(NOW).await;
+    assert!(ended.is_none() && bytes < 1 << 20, "the oldest has ended: {bytes}");
+    let (_, newest) = slow.pop().expect("ten").take_step(NOW + 10).await;
+    newest.expect("the newest gets its points and those of the last step");
+    let mut request = set_request(&fixture.cabinet, &set);
+    request.headers_mut().insert("last-event-id", ((NOW + 9) * 1_000).to_string().parse().expect("a value"));
+    let (bytes, resumed) = Stream::of(&fixture, request).await.take_step(NOW + 10).await;
+    assert!(resumed.is_some() && bytes < state_bytes + (1 << 20), "one step: {bytes}");
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ import { mkdirSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
+import { member } from './member.mjs';
+import { check } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
 const puppeteer = createRequire(join(given.module, '/'))('puppeteer-core');
@@ -18,22 +20,7 @@ const HOSTILE = '<img src=x onerror=alert(1)>';
 const QUERY = 'sum by (route) (rate(shop_http_requests_total[5m]))';
 const UID = 'firefox-flow';
 
-/** @param {boolean} holds @param {string} what */
-function check(holds, what) {
-  if (!holds) throw new Error(`not so: ${what}`);
-}
-
-/** Requests to the API, as the editor of the link or with a key. */
-let session = '';
-async function api(path, body, headers = { Cookie: session }) {
-  const answer = await fetch(`${given.server}/api/v1/orgs/${given.org}${path}`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json', ...headers },
-    body: JSON.stringify(body),
-  });
-  check(answer.ok, `POST ${path}: ${answer.status} ${await answer.clone().text()}`);
-  return answer.json();
-}
+const { signIn, api } = member(given);
 
 const panel = (id, type, title, target, x) => ({
   id,
@@ -58,7 +45,7 @@ const host = createServer(async (request, response) => {
   const { pathname } = new URL(request.url, 'http://host');
   if (pathname === '/token') {
     const ms = { dashboard: { uid: UID }, endpoints: ['expr', 'dashboard'] };
-    const { token } = await api('/embed/tokens', { ms }, { Authorization: `Bearer ${secret}` });
+    const { token } = await api('POST', '/embed/tokens', { ms }, { Authorization: `Bearer ${secret}` });
     response.writeHead(200, { 'Content-Type': 'application/json' });
     return response.end(JSON.stringify({ token }));
   }
@@ -161,10 +148,9 @@ const watchdog = setTimeout(() => {
 }, 240_000);
 try {
   mkdirSync(given.pictures, { recursive: true });
-  const signedIn = await fetch(given.link, { redirect: 'manual', headers: { Accept: 'text/html' } });
-  session = signedIn.headers.getSetCookie().map((cookie) => cookie.split(';')[0]).join('; ');
-  ({ secret } = await api('/api-keys', { name: 'firefox', scopes: ['embed'] }));
-  await api('/dashboards', { dashboard });
+  await signIn();
+  ({ secret } = await api('POST', '/api-keys', { name: 'firefox', scopes: ['embed'] }));
+  await api('POST', '/dashboards', { dashboard });
   await new Promise((listening) => host.listen(0, '127.0.0.1', listening));
   const origin = `http://127.0.0.1:${host.address().port}`;
   for (const isPrivate of [false, true]) await look(isPrivate, origin);

@@ -13,16 +13,21 @@ import { createHmac } from 'node:crypto';
 import { createServer } from 'node:http';
 import { connect, createServer as createTcpServer } from 'node:net';
 import { join } from 'node:path';
+import { member } from './member.mjs';
 import { check, contentWidth, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
 const { browser, axe, complaints, run } = await scenario('embed_live', given);
+const { signIn, api } = member(given);
 const QUERY = 'sum by (route) (rate(shop_http_requests_total[5m]))';
 const ATTRIBUTES = { org: given.org, expr: QUERY, range: '2m', step: '1' };
 const HOSTILE = '<img src=x onerror=alert(1)>';
 
-/** Passes connections on to the server; `down` ends all and accepts none. `received`: bytes of the server. */
-const proxy = { down: false, sockets: new Set(), url: '', received: 0 };
+/**
+ * Passes connections on to the server; `down` ends all and accepts none. `received`: bytes of the server; `requests`:
+ * the methods and paths that the server has got.
+ */
+const proxy = { down: false, sockets: new Set(), url: '', received: 0, requests: [] };
 const listening = (server) =>
   new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server.address().port)));
 const tcp = createTcpServer((client) => {
@@ -30,6 +35,9 @@ const tcp = createTcpServer((client) => {
   const { hostname, port } = new URL(given.server);
   const server = connect(Number(port), hostname);
   server.on('data', (chunk) => (proxy.received += chunk.length));
+  client.on('data', (chunk) => {
+    for (const [, line] of chunk.toString('latin1').matchAll(/^([A-Z]+ \S+) HTTP\/1\.1\r$/gm)) proxy.requests.push(line);
+  });
   for (const [own, other] of [
     [client, server],
     [server, client],
@@ -59,13 +67,13 @@ site.url = `http://127.0.0.1:${await listening(
       response.writeHead(site.status, { 'Content-Type': 'text/plain' });
       return response.end(site.status === 200 ? site.token() : '');
     }
-    const { body = '', headers = {} } = site.pages.get(pathname) ?? {};
+    const { body = '', headers = {}, script = '' } = site.pages.get(pathname) ?? {};
     response.writeHead(200, { 'Content-Type': 'text/html; charset=utf-8', ...headers });
     response.end(
       '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">' +
         '<meta name="color-scheme" content="light dark">' +
         `<title>Site</title><link rel="icon" href="data:,"><main><h1>Site</h1>${body}</main>` +
-        `<script type="module" src="${proxy.url}/embed.js"></script></html>`,
+        `<script type="module" src="${script}"></script></html>`,
     );
   }),
 )}`;
@@ -75,18 +83,6 @@ const element = (attributes) => {
   const written = Object.entries(attributes).map(([name, value]) => `${name}="${escape(String(value))}"`);
   return `<metric-chart ${written.join(' ')}></metric-chart>`;
 };
-
-/** Requests to the API as the editor of the link. */
-let cookie = '';
-async function api(method, path, body) {
-  const response = await fetch(`${given.server}/api/v1/orgs/${given.org}${path}`, {
-    method,
-    headers: { Cookie: cookie, ...(body && { 'Content-Type': 'application/json' }) },
-    body: body && JSON.stringify(body),
-  });
-  check(response.ok, `${method} ${path} succeeds: ${response.status}`);
-  return response.status === 204 ? null : response.json();
-}
 
 const newKey = (embed = {}) => api('POST', '/api-keys', { name: 'live', scopes: ['embed'], embed });
 
@@ -102,8 +98,8 @@ function sign(key, { left = 600, life = 900, org = given.org, ms } = {}) {
 const fresh = (key, life) => sign(key, { left: life + 30, life });
 
 /** Opens a page of the site. Returns it with what it wrote, its events and its requests to the server. */
-async function open(body, headers) {
-  site.pages.set('/', { body, headers });
+async function open(body, headers, script = `${proxy.url}/embed.js`) {
+  site.pages.set('/', { body, headers, script });
   const page = await browser.newPage();
   const seen = { page, warnings: [], streams: new Set(), opened: 0, requests: [] };
   page.on('pageerror', (error) => complaints.push(`script error: ${error.stack}`));
@@ -182,12 +178,6 @@ async function moves(page, seconds) {
   );
 }
 
-async function start() {
-  if (given.cookie) return void (cookie = given.cookie);
-  const response = await fetch(given.link, { redirect: 'manual' });
-  cookie = response.headers.getSetCookie().map((one) => one.split(';')[0]).join('; ');
-}
-
 async function theFirstChartHasAtMost25Kilobytes() {
   const key = await newKey();
   proxy.received = 0;
@@ -239,6 +229,105 @@ async function aChartOfAnotherOriginNeedsTwoRequests() {
   });
   await page.waitForFunction(() => document.querySelector('metric-chart').drawn.points === 3);
   await page.close();
+}
+
+/** Asks for the explanation of the chart's middle by the pointer. */
+async function point(page) {
+  const box = await page.locator('metric-chart').boundingBox();
+  await page.mouse.move(box.x + box.width / 2, box.y + 120);
+  await page.mouse.move(box.x + box.width / 2 + 5, box.y + 125);
+}
+const hasTip = (page) =>
+  page.waitForFunction(() => document.querySelector('metric-chart').shadowRoot.querySelector('.tip')?.hidden === false);
+
+async function aWarmViewIsOneRequest() {
+  const key = await newKey();
+  const attributes = { ...ATTRIBUTES, range: '1h', step: '15', token: sign(key) };
+  const first = await open(element(attributes));
+  await state(first.page, 'drawn');
+  await point(first.page);
+  await hasTip(first.page);
+  await first.page.close();
+  proxy.requests.splice(0);
+  const { page } = await open(element(attributes));
+  await state(page, 'drawn');
+  await point(page);
+  await hasTip(page);
+  // A browser asks for permission before the query unless it has asked for the same URL.
+  const requests = proxy.requests.filter((line) => !line.startsWith('OPTIONS '));
+  check(requests.length === 1 && requests[0].includes('/query/'), `one query and no file: ${proxy.requests}`);
+  const took = await page.evaluate(() => {
+    const [script] = performance.getEntriesByName(document.querySelector('script').src);
+    return globalThis.heard.find(({ name }) => name === 'load').at - script.startTime;
+  });
+  console.log(`live: a warm chart takes ${took.toFixed(0)} ms; ${proxy.requests.length} requests with preflights`);
+  await page.close();
+}
+
+/**
+ * A server before and after an upgrade. Its files are those of the server under test, with another version after
+ * the upgrade; browsers get the element's file as if they had it for 5 minutes.
+ */
+async function upgradedServer() {
+  const text = await (await fetch(`${given.server}/embed.js`)).text();
+  const [, known] = /\?v=([0-9a-f]{8})/.exec(text);
+  const seen = { version: known, before: known, requests: [], url: '', close: () => {} };
+  const server = createServer(async (request, response) => {
+    const url = new URL(request.url, given.server);
+    seen.requests.push(request.url);
+    const wanted = url.searchParams.get('v');
+    if (wanted) url.searchParams.set('v', wanted === seen.version ? known : '00000000');
+    const names = ['authorization', 'origin', 'access-control-request-method', 'access-control-request-headers'];
+    const headers = Object.fromEntries(names.map((name) => [name, request.headers[name]]).filter(([, value]) => value));
+    const answer = await fetch(url, { method: request.method, headers });
+    const own = Object.fromEntries(answer.headers);
+    for (const name of ['content-encoding', 'content-length', 'transfer-encoding', 'connection', 'etag']) delete own[name];
+    let body = Buffer.from(await answer.arrayBuffer());
+    if (url.pathname.endsWith('.js')) body = Buffer.from(body.toString().replaceAll(known, seen.version));
+    response.writeHead(answer.status, { ...own, ...(url.pathname === '/embed.js' && { Age: '301' }) });
+    response.end(body);
+  });
+  seen.url = `http://127.0.0.1:${await listening(server)}`;
+  seen.close = () => server.close();
+  return seen;
+}
+
+async function anUpgradeReachesTheViewAfterTheNextAndNoViewMixesVersions() {
+  const key = await newKey();
+  const server = await upgradedServer();
+  const view = async () => {
+    server.requests.splice(0);
+    const { page } = await open(element({ ...ATTRIBUTES, token: sign(key) }), {}, `${server.url}/embed.js`);
+    await state(page, 'drawn');
+    return page;
+  };
+  const files = () => server.requests.filter((path) => !path.startsWith('/api/'));
+  const first = await view();
+  await point(first);
+  await hasTip(first);
+  check(files().join() === `/embed.js,/chart/cursor.js?v=${server.before}`, `a cold view: ${files()}`);
+  await first.close();
+
+  server.version = 'bbbbbbbb';
+  const second = await view();
+  await point(second);
+  await hasTip(second);
+  // The browser fetches the new file after it has used the old one.
+  for (let turn = 0; files().length === 0 && turn < 100; turn += 1) await wait(50);
+  check(files().join() === '/embed.js', `the old version works with its own files: ${files()}`);
+  // A file of the old version that the browser does not have is missing: the chart is refreshed without a stream.
+  await second.evaluate(() => document.querySelector('metric-chart').setAttribute('live', ''));
+  for (let turn = 0; files().length < 2 && turn < 100; turn += 1) await wait(50);
+  check(files()[1] === `/chart/later.js?v=${server.before}`, `the missing file is asked with its version: ${files()}`);
+  await state(second, 'drawn');
+  await second.close();
+
+  const third = await view();
+  await point(third);
+  await hasTip(third);
+  check(files().at(-1) === `/chart/cursor.js?v=${server.version}`, `the new version with its own files: ${files()}`);
+  await third.close();
+  server.close();
 }
 
 async function thirtyChartsShareOneConnection() {
@@ -549,9 +638,11 @@ async function aHostilePageGainsAndHangsNothing() {
   await page.close();
 }
 
-await run(start, [
+await run(signIn, [
   theFirstChartHasAtMost25Kilobytes,
   aChartOfAnotherOriginNeedsTwoRequests,
+  aWarmViewIsOneRequest,
+  anUpgradeReachesTheViewAfterTheNextAndNoViewMixesVersions,
   everyErrorHasItsWords,
   aStrictPolicyOfThePageIsEnough,
   aHostilePageGainsAndHangsNothing,

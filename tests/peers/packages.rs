@@ -127,6 +127,45 @@ pub(crate) fn debian_12(name: &str, packages: &[&str]) -> PathBuf {
     unpacked(name, "bookworm", packages)
 }
 
+/// Packages of Debian 13, for those that the release before it does not have.
+pub(crate) fn debian_13(name: &str, packages: &[&str]) -> PathBuf {
+    unpacked(name, "trixie", packages)
+}
+
+/// Returns the compiler of Go with its cache; `sources` are folders with packages below `src/`.
+pub(crate) fn go(sources: &[&Path]) -> Command {
+    let root = debian_12("go", &["golang-1.19-go", "golang-1.19-src"]).join("usr/lib/go-1.19");
+    let mut go = Command::new(root.join("bin/go"));
+    go.env("GOPATH", std::env::join_paths(sources).expect("no path has a colon"))
+        .env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"))
+        .envs([("GO111MODULE", "off"), ("CGO_ENABLED", "0"), ("GOFLAGS", "")])
+        .env("GOROOT", root);
+    go
+}
+
+/// Returns PHP without a configuration file.
+pub(crate) fn php() -> Command {
+    const PACKAGES: [&str; 11] = [
+        "libargon2-1",
+        "libedit2",
+        "libicu72",
+        "liblzma5",
+        "libmagic1",
+        "libpcre2-8-0",
+        "libsodium23",
+        "libssl3",
+        "libxml2",
+        "php8.2-cli",
+        "zlib1g",
+    ];
+    let root = debian_12("php", &PACKAGES);
+    let machine = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let libraries = ["usr/lib", "lib"].map(|lib| root.join(lib).join(&machine));
+    let mut php = Command::new(root.join("usr/bin/php8.2"));
+    php.arg("-n").env("LD_LIBRARY_PATH", std::env::join_paths(libraries).expect("no path has a colon"));
+    php
+}
+
 fn unpacked(name: &str, suite: &str, packages: &[&str]) -> PathBuf {
     let (folder, _lock) = alone(name);
     let status = Command::new("sh")

@@ -15,10 +15,12 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { member } from './member.mjs';
 import { check, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
 const { browser, complaints, run } = await scenario('wrappers', given);
+const { signIn, api } = member(given);
 const { SignJWT } = await import(pathToFileURL(createRequire(join(given.jose, '/')).resolve('jose')).href);
 const QUERY = 'sum by (route) (rate(shop_http_requests_total[5m]))';
 const UID = 'wrapper-flow';
@@ -152,25 +154,12 @@ const site = createServer(async (request, response) => {
 await new Promise((listening) => site.listen(0, '127.0.0.1', listening));
 const origin = `http://127.0.0.1:${site.address().port}`;
 
-/** Requests to the API as the editor of the link. */
-let cookie = '';
-async function api(path, body) {
-  const response = await fetch(`${given.server}/api/v1/orgs/${given.org}${path}`, {
-    method: 'POST',
-    headers: { Cookie: cookie, 'Content-Type': 'application/json' },
-    body: JSON.stringify(body),
-  });
-  check(response.ok, `POST ${path} succeeds: ${response.status} ${await response.clone().text()}`);
-  return response.json();
-}
-
 async function start() {
-  const response = await fetch(given.link, { redirect: 'manual' });
-  cookie = response.headers.getSetCookie().map((one) => one.split(';')[0]).join('; ');
-  key = await api('/api-keys', { name: 'wrappers', scopes: ['embed'] });
+  await signIn();
+  key = await api('POST', '/api-keys', { name: 'wrappers', scopes: ['embed'] });
   const targets = [{ refId: 'A', expr: QUERY, legendFormat: '{{route}}' }];
   const panels = [{ id: 1, type: 'timeseries', title: 'Rate', gridPos: { x: 0, y: 0, w: 24, h: 8 }, targets }];
-  await api('/dashboards', { dashboard: { uid: UID, title: 'Shop', time: { from: 'now-15m', to: 'now' }, panels } });
+  await api('POST', '/dashboards', { dashboard: { uid: UID, title: 'Shop', time: { from: 'now-15m', to: 'now' }, panels } });
 }
 
 async function open(path) {

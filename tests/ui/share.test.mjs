@@ -192,7 +192,7 @@ test('a snapshot holds any data without ending its script, and permits exactly i
   const digest = async (text) => createHash('sha256').update(text).digest('base64');
   const answers = Object.fromEntries(HOSTILE.map((text) => [text, { status: 'success', data: text }]));
   const data = { view: { title: HOSTILE.join(' ') }, answers, range: { from: 0, to: 1 }, selections: {} };
-  const source = 'export const a = "</script>", b = /<\\/SCRIPT>/, c = "<!-- x", d = "</SCRIPT >";';
+  const source = 'const v = "?v=0123abcd"; export const a = "</script>", b = /<\\/SCRIPT>/, c = "<!-- x", d = "</SCRIPT >";';
   const later = 'export const add = "</script> é 漢";'.repeat(5000);
   const parts = [['embed-dashboard.more.js', later]];
   const html = await snapshotHtml({ title: '</title><b>', script: source, parts, data, digest });
@@ -203,8 +203,8 @@ test('a snapshot holds any data without ending its script, and permits exactly i
   );
   assert.deepEqual(JSON.parse(scripts[0].text), data);
   const { imports } = JSON.parse(scripts[1].text);
-  assert.deepEqual(Object.keys(imports), ['./embed-dashboard.more.js']);
-  const loaded = imports['./embed-dashboard.more.js'].slice('data:text/javascript;base64,'.length);
+  assert.deepEqual(Object.keys(imports), ['./embed-dashboard.more.js?v=0123abcd']);
+  const loaded = imports['./embed-dashboard.more.js?v=0123abcd'].slice('data:text/javascript;base64,'.length);
   assert.equal(Buffer.from(loaded, 'base64').toString('utf8'), later);
   assert.ok(!html.includes('<!--') && !html.includes('<b>') && !/[\u2028\u2029]/.test(scripts[0].text));
   const names = new Function(`${scripts[2].text.replace('export ', '')} return [a, String(b), c, d];`)();

@@ -182,21 +182,22 @@ ${restrictions(PYTHON, token, '        ')}    }
 
 /** @param {Token} token */
 const php = (token) => `<?php
-// composer require firebase/php-jwt
-require 'vendor/autoload.php';
-
-use Firebase\\JWT\\JWT;
+// No package is needed.
 
 function embed_token(): string
 {
     $now = time();
+    $header = ["alg" => "HS256", "typ" => "JWT", "kid" => ${phpString(token.kid)}];
     $claims = [
         "aud" => "ms-embed",
         "org" => ${phpString(token.org)},
         "iat" => $now,
         "exp" => $now + ${token.ttl},
 ${restrictions(PHP, token, '        ')}    ];
-    return JWT::encode($claims, getenv('${SECRET}'), 'HS256', ${phpString(token.kid)});
+    $encoded = fn (string $bytes) => rtrim(strtr(base64_encode($bytes), '+/', '-_'), '=');
+    $json = fn (array $part) => $encoded(json_encode($part, JSON_THROW_ON_ERROR));
+    $signed = $json($header) . '.' . $json($claims);
+    return $signed . '.' . $encoded(hash_hmac('sha256', $signed, getenv('${SECRET}'), true));
 }
 `;
 
@@ -229,7 +230,8 @@ ${restrictions(GO, token, '\t\t')}	})
 `;
 
 /** @param {Token} token */
-const rust = (token) => `// cargo add serde_json jsonwebtoken --features jsonwebtoken/rust_crypto
+const rust = (token) => `// cargo add serde_json
+// cargo add jsonwebtoken@11 --features rust_crypto
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
@@ -259,7 +261,7 @@ export function backendSnippets(token) {
   return [
     { id: 'node', title: 'Node', note: 'With the package jose.', text: node(token) },
     { id: 'python', title: 'Python', note: 'With the package PyJWT.', text: python(token) },
-    { id: 'php', title: 'PHP', note: 'With the package firebase/php-jwt.', text: php(token) },
+    { id: 'php', title: 'PHP', note: 'Without a package.', text: php(token) },
     { id: 'go', title: 'Go', note: 'With the module golang-jwt.', text: go(token) },
     { id: 'rust', title: 'Rust', note: 'With the crate jsonwebtoken.', text: rust(token) },
   ];

@@ -72,7 +72,9 @@ function scriptUrl(source) {
  *   browser has none, which is on pages without TLS
  */
 export async function snapshotHtml({ title, script, parts, data, digest }) {
-  const imports = Object.fromEntries(parts.map(([name, text]) => [`./${name}`, scriptUrl(text)]));
+  // The bundle asks for its parts with its version.
+  const [version = ''] = /\?v=[0-9a-f]{8}/.exec(script) ?? [];
+  const imports = Object.fromEntries(parts.map(([name, text]) => [`./${name}${version}`, scriptUrl(text)]));
   const scripts = [inlineJson({ imports }), inlineScript(script), START];
   const hashes = digest && (await Promise.all(scripts.map(digest)));
   const allowed = hashes ? hashes.map((hash) => `'sha256-${hash}'`).join(' ') : "'unsafe-inline'";

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::single_step;
+use super::text::UnkeptTexts;
 use crate::api::callers::QueryAccess;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lanes;
@@ -24,8 +25,8 @@ use crate::sync::IgnorePoison as _;
 const RESULTS_MAX: usize = 64;
 /// The most bytes of the results of one query that are kept; the newest is always kept.
 const RESULTS_BYTES_MAX: usize = 1 << 20;
-/// The most bytes of results and events that all live queries of one organisation keep, in addition
-/// to the newest of each.
+/// The most bytes of results and events that all live queries and streams of one organisation hold,
+/// in addition to the newest of each query and feed, and to the buffers of connections.
 const ORG_BYTES_MAX: usize = 64 << 20;
 
 /// Everything that the result of a query depends on, except the time. Queries with equal keys have
@@ -76,12 +77,19 @@ pub(super) struct LiveOrg {
     permits: Semaphore,
     /// The bytes of all kept results and events.
     kept_bytes: AtomicUsize,
+    /// The texts that are released first if there are too many bytes.
+    pub(super) unkept: UnkeptTexts,
 }
 
 impl LiveOrg {
     pub(super) fn new(lanes: &Lanes) -> LiveOrg {
         let permits = Semaphore::new(lanes.query_share().max(1));
-        LiveOrg { permits, kept_bytes: AtomicUsize::new(0) }
+        LiveOrg { permits, kept_bytes: AtomicUsize::new(0), unkept: UnkeptTexts::default() }
+    }
+
+    /// Returns whether the results and events have more bytes than the organisation may hold.
+    pub(super) fn has_too_many_bytes(&self) -> bool {
+        self.kept_bytes.load(Ordering::Relaxed) > ORG_BYTES_MAX
     }
 }
 
@@ -97,15 +105,11 @@ impl KeptBytes {
         KeptBytes { org: Arc::clone(org), bytes: 0 }
     }
 
-    /// Sets the number of bytes. Returns whether older ones must go: `own_max` or the limit of the
-    /// organisation is exceeded.
-    pub(super) fn set(&mut self, bytes: usize, own_max: usize) -> bool {
-        let all = &self.org.kept_bytes;
-        let before = all.fetch_add(bytes, Ordering::Relaxed);
-        all.fetch_sub(self.bytes, Ordering::Relaxed);
-        let all_now = before.saturating_add(bytes).saturating_sub(self.bytes);
+    /// Sets the number of bytes.
+    pub(super) fn set(&mut self, bytes: usize) {
+        self.org.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.org.kept_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = bytes;
-        bytes > own_max || all_now > ORG_BYTES_MAX
     }
 }
 
@@ -202,11 +206,13 @@ struct Results {
 
 impl Results {
     /// Removes the oldest results beyond the limits. The newest one stays.
-    fn trim(&mut self) {
+    fn trim(&mut self, org: &LiveOrg) {
         loop {
             let of = |cell: &Arc<OnceCell<StepResult>>| cell.get().map_or(0, StepResult::bytes);
             let bytes = self.cells.values().map(of).sum();
-            let exceeded = self.kept.set(bytes, RESULTS_BYTES_MAX) || self.cells.len() > RESULTS_MAX;
+            self.kept.set(bytes);
+            let own = bytes > RESULTS_BYTES_MAX || self.cells.len() > RESULTS_MAX;
+            let exceeded = own || org.has_too_many_bytes();
             if !exceeded || self.cells.len() <= 1 {
                 return;
             }
@@ -245,7 +251,7 @@ impl LiveQuery {
             StepResult(self.query.evaluate(at).await)
         };
         let result = cell.get_or_init(evaluate).await.clone();
-        self.results().trim();
+        self.results().trim(&self.org);
         result
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -15,8 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::evaluation::{KeptBytes, LiveKey, LiveOrg, LiveQuery, StepResult};
+use super::evaluation::{LiveKey, LiveOrg, LiveQuery, StepResult};
 use super::newest_due;
+use super::text::{EventText, PIECE_BYTES};
 use crate::api::error::{ApiError, Code};
 use crate::api::prom_json;
 use crate::clock::Clock;
@@ -50,7 +51,7 @@ pub(super) struct Member {
 /// Events as they are sent.
 #[derive(Clone)]
 pub(super) struct Events {
-    pub(super) text: Bytes,
+    pub(super) text: Arc<EventText>,
     /// Whether any query has an `id`.
     pub(super) is_complete: bool,
 }
@@ -63,14 +64,13 @@ pub(super) struct Batch {
     before: Positions,
     after: Positions,
     complete_before: Timestamp,
-    /// The memory of the text.
-    _lease: Lease,
 }
 
 /// The events of a set of queries.
 pub(super) struct Feed {
     pub(super) members: Box<[Member]>,
     pub(super) org: OrgId,
+    shared: Arc<LiveOrg>,
     memory: Arc<MemoryPool>,
     state: Mutex<FeedState>,
     /// Changes with each batch, when the feed ends, and when a credential has ended.
@@ -84,7 +84,9 @@ pub(super) struct Feed {
 
 struct FeedState {
     batches: VecDeque<Arc<Batch>>,
-    kept: KeptBytes,
+    /// The newest points at a place, which new streams share while one of them sends them, and the
+    /// sequence of that place.
+    beginning: (u64, Weak<EventText>),
     positions: Positions,
     complete_before: Timestamp,
     next_sequence: u64,
@@ -97,6 +99,13 @@ pub(super) struct Place {
     pub(super) positions: Positions,
     /// All steps before this time are sent or skipped.
     pub(super) complete_before: Timestamp,
+}
+
+impl Place {
+    /// Returns the sequence of the next batch, which identifies the place in its feed.
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
+    }
 }
 
 /// An event of a batch: its step, the index of its query, and its content.
@@ -136,13 +145,14 @@ impl Feed {
         let next = members.iter().map(|member| due(member).plus_ms(member.step_ms));
         let state = FeedState {
             batches: VecDeque::new(),
-            kept: KeptBytes::new(shared),
+            beginning: (0, Weak::new()),
             positions,
             complete_before: next.min().unwrap_or(Timestamp::MAX),
             next_sequence: 0,
         };
         let (changed, ended, refused) = (watch::Sender::new(()), OnceLock::new(), OnceLock::new());
-        Feed { members, org, memory, state: Mutex::new(state), changed, ended, refused, gaps }
+        let shared = Arc::clone(shared);
+        Feed { members, org, shared, memory, state: Mutex::new(state), changed, ended, refused, gaps }
     }
 
     fn state(&self) -> MutexGuard<'_, FeedState> {
@@ -320,37 +330,71 @@ impl Feed {
                 *position = (*position).max(at);
             }
         }
-        let mut text = self.write(&events, complete_before);
-        let lease = self.memory.lease(self.org);
-        if lease.grow_to(text.len() as u64, &|| false).is_err() {
-            // Error events name the steps that streams miss.
-            for event in &mut events {
-                if let EventContent::Result(result) = &mut event.content {
-                    *result = StepResult(Err(ApiError::new(Code::Busy, "there is no memory for the events")));
+        let text = self.write(&events, complete_before);
+        let (text, lease) = match self.lease(text.len()) {
+            Some(lease) => (text, lease),
+            None => {
+                // Error events name the steps that streams miss.
+                for event in &mut events {
+                    if let EventContent::Result(result) = &mut event.content {
+                        *result = no_memory();
+                    }
                 }
+                (self.write(&events, complete_before), self.memory.lease(self.org))
             }
-            text = self.write(&events, complete_before);
-        }
-        lease.shrink_to(text.len() as u64);
+        };
+        let text = EventText::new(&self.shared, text, Some(lease));
         let mut state = self.state();
         let (before, after) = (Arc::clone(&state.positions), Positions::from(after));
         (state.positions, state.complete_before) = (Arc::clone(&after), complete_before);
         let sequence = state.next_sequence;
         state.next_sequence += 1;
         let is_complete = events.first().is_some_and(|event| event.at < complete_before);
-        let events = Events { text: text.into(), is_complete };
-        let batch = Batch { sequence, events, before, after, complete_before, _lease: lease };
-        state.batches.push_back(Arc::new(batch));
+        let events = Events { text, is_complete };
+        if let Some(former) = state.batches.back() {
+            former.events.text.count();
+        }
+        state.batches.push_back(Arc::new(Batch { sequence, events, before, after, complete_before }));
         loop {
-            let bytes = state.batches.iter().map(|batch| batch.events.text.len()).sum();
-            let exceeded = state.kept.set(bytes, BATCHES_BYTES_MAX) || state.batches.len() > BATCHES_MAX;
+            self.shared.unkept.release_while(|| self.shared.has_too_many_bytes());
+            let bytes: usize = state.batches.iter().map(|batch| batch.events.text.len()).sum();
+            let own = bytes > BATCHES_BYTES_MAX || state.batches.len() > BATCHES_MAX;
+            let exceeded = own || self.shared.has_too_many_bytes();
             if !exceeded || state.batches.len() <= 1 {
                 break;
             }
-            state.batches.pop_front();
+            if let Some(batch) = state.batches.pop_front() {
+                self.shared.unkept.add(&batch.events.text);
+            }
         }
         drop(state);
         self.changed.send_replace(());
+    }
+
+    /// Leases the memory of a text. Releases texts that no feed keeps if it does not suffice.
+    fn lease(&self, bytes: usize) -> Option<Lease> {
+        let lease = self.memory.lease(self.org);
+        let grown = || lease.grow_to(bytes as u64, &|| false).is_ok();
+        let mut is_grown = grown();
+        if !is_grown {
+            self.shared.unkept.release_while(|| {
+                is_grown = grown();
+                !is_grown
+            });
+        }
+        lease.shrink_to(bytes as u64);
+        is_grown.then_some(lease)
+    }
+
+    /// Returns the newest points at the place with this sequence, if a stream is sending them.
+    pub(super) fn known_beginning(&self, sequence: u64) -> Option<Arc<EventText>> {
+        let (of, text) = &self.state().beginning;
+        text.upgrade().filter(|text| *of == sequence && !text.is_released())
+    }
+
+    /// Lets other streams at the place with this sequence send the same text.
+    pub(super) fn share_beginning(&self, sequence: u64, text: &Arc<EventText>) {
+        self.state().beginning = (sequence, Arc::downgrade(text));
     }
 
     /// Writes events in order. The last one of a complete step has an `id`.
@@ -378,15 +422,30 @@ impl Feed {
         results: &[(usize, Timestamp, StepResult)],
         complete_before: Timestamp,
     ) -> Events {
-        let mut text = Vec::new();
         let is_complete = results.last().is_some_and(|(_, at, _)| *at < complete_before);
-        for (index, (member, at, result)) in results.iter().enumerate() {
-            let is_last = index + 1 == results.len();
-            if let Some(member) = self.members.get(*member) {
-                write_result(member, *at, result, is_last && is_complete, &mut text);
+        let write = |replacement: Option<&StepResult>| {
+            let mut text = Vec::new();
+            for (index, (member, at, result)) in results.iter().enumerate() {
+                let is_last = index + 1 == results.len();
+                if let Some(member) = self.members.get(*member) {
+                    let result = replacement.unwrap_or(result);
+                    write_result(member, *at, result, is_last && is_complete, &mut text);
+                }
             }
-        }
-        Events { text: text.into(), is_complete }
+            text
+        };
+        let text = write(None);
+        let (text, lease) = match text.len() > PIECE_BYTES {
+            // The connection takes it whole.
+            false => (text, None),
+            true => match self.lease(text.len()) {
+                Some(lease) => (text, Some(lease)),
+                None => (write(Some(&no_memory())), None),
+            },
+        };
+        let text = EventText::new(&self.shared, text, lease);
+        self.shared.unkept.add(&text);
+        Events { text, is_complete }
     }
 
     /// Writes gaps: the index of each query, and its first and last step that is not sent.
@@ -399,6 +458,11 @@ impl Feed {
         }
         text.into()
     }
+}
+
+/// Returns the result of a step whose points have no memory.
+fn no_memory() -> StepResult {
+    StepResult(Err(ApiError::new(Code::Busy, "there is no memory for the events")))
 }
 
 /// Writes the beginning of the data of an event, up to its first member.

@@ -1,8 +1,10 @@
 //! The body of a response: the batches of a feed, after the events that a stream begins with.
 //!
-//! hyper polls the body while the connection takes bytes, so nothing is buffered for a client that
-//! does not read; the write timeout of the connection ends it. A stream has no timer of its own:
-//! its feed wakes it for each batch, for comments, and when its credential has ended.
+//! hyper polls the body while its buffer of the connection has room (`edge::READ_BYTES_MAX`). So a
+//! client that does not read costs that buffer, a piece beyond it, and the text that is being sent,
+//! which `text` shares and bounds. The write timeout of the connection ends it. A stream has no
+//! timer of its own: its feed wakes it for each batch, for comments, and when its credential has
+//! ended.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,6 +18,7 @@ use tokio::time::Instant;
 use super::evaluation::StepResult;
 use super::feed::{Events, Feed, Member, Positions, QUIET_PERIOD, write_error};
 use super::table::StreamShare;
+use super::text::EventText;
 use super::{CATCH_UP_MAX, StreamSpan, newest_due};
 use crate::api::error::ApiError;
 use crate::model::Timestamp;
@@ -42,11 +45,13 @@ struct Viewer {
     share: StreamShare,
     /// A frame that is sent before anything else.
     pending: Option<Bytes>,
+    /// The text that is sent next, and how many of its bytes the connection has taken.
+    sending: Option<(Arc<EventText>, usize)>,
     beginning: Beginning,
     /// The number of complete steps that may still be sent.
     left: Option<usize>,
     last_sent: Instant,
-    /// Whether the pending frame is the last one.
+    /// Whether nothing follows the pending frame and the text.
     is_ending: bool,
 }
 
@@ -76,6 +81,7 @@ impl LiveStream {
         let viewer = Viewer {
             share,
             pending: Some(first.into()),
+            sending: None,
             beginning,
             left: span.count,
             last_sent: Instant::now(),
@@ -144,7 +150,7 @@ async fn results(feed: &Feed, steps: Vec<(usize, Timestamp)>) -> Vec<(usize, Tim
 impl Viewer {
     /// Sends events next. `is_complete` if they end a step.
     fn push(&mut self, Events { text, is_complete }: Events) {
-        self.pending = Some(text);
+        self.sending = Some((text, 0));
         if let Some(left) = self.left.as_mut().filter(|_| is_complete) {
             *left -= 1;
             self.is_ending = *left == 0;
@@ -159,9 +165,18 @@ impl Viewer {
         match self.beginning {
             Beginning::Newest => {
                 self.beginning = Beginning::Done;
+                let sequence = self.share.place.sequence();
+                let is_complete = positions.iter().max().is_some_and(|newest| *newest < complete_before);
+                if let Some(text) = feed.known_beginning(sequence) {
+                    return Some(Events { text, is_complete });
+                }
                 let steps = positions.iter().copied().enumerate().collect();
                 let results = results(&feed, steps).await;
-                (!results.is_empty()).then(|| feed.write_step(&results, complete_before))
+                let events = (!results.is_empty()).then(|| feed.write_step(&results, complete_before))?;
+                if results.iter().all(|(_, _, result)| result.0.is_ok()) {
+                    feed.share_beginning(sequence, &events.text);
+                }
+                Some(events)
             }
             Beginning::After(since) => {
                 let Some((at, members)) = next_step(&feed, &positions, since) else {
@@ -184,11 +199,21 @@ impl Viewer {
             // anything more.
             if let Some(error) = self.share.ended().filter(|_| !self.is_ending) {
                 let text = end_event(error);
-                (self.pending, self.is_ending) = (Some(text), true);
+                // No event can follow a part of an event.
+                let is_within = matches!(self.sending.take(), Some((_, sent)) if sent > 0);
+                (self.pending, self.is_ending) = ((!is_within).then_some(text), true);
             }
             if let Some(frame) = self.pending.take() {
                 self.last_sent = Instant::now();
                 return (self, Some(frame));
+            }
+            if let Some((text, sent)) = self.sending.take() {
+                // A stream whose text was released ends. Its client connects again.
+                let Some(piece) = text.piece(sent) else { return (self, None) };
+                let sent = sent + piece.len();
+                self.sending = (sent < text.len()).then_some((text, sent));
+                self.last_sent = Instant::now();
+                return (self, Some(piece));
             }
             if self.is_ending {
                 return (self, None);
@@ -208,9 +233,8 @@ impl Viewer {
             match feed.take(place) {
                 Some((batch, None)) => self.push(batch.events.clone()),
                 Some((batch, Some(gap))) => {
-                    let Events { text, is_complete } = &batch.events;
-                    let text = [&gap[..], text].concat().into();
-                    self.push(Events { text, is_complete: *is_complete });
+                    self.pending = Some(gap);
+                    self.push(batch.events.clone());
                 }
                 None if refused.is_some() => (self.pending, self.is_ending) = (refused, true),
                 None if self.last_sent.elapsed() >= QUIET_PERIOD => {

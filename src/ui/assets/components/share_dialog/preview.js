@@ -22,11 +22,17 @@ const TOKEN_MAX = 4096;
  * @property {Object<string, string>} attributes of the element but the token
  */
 
+/**
+ * The URL of a file of the version of this module: browsers may keep `/embed.js` of an earlier one.
+ * @param {string} name
+ */
+export const fileUrl = (name) => new URL(`../../${name}`, import.meta.url).href;
+
 /** Loads the script that defines an element. @param {'metric-chart' | 'metric-dashboard'} tag */
 export async function define(tag) {
   if (customElements.get(tag)) return;
   const file = tag === 'metric-chart' ? 'embed.js' : 'embed-dashboard.js';
-  await import(`${ROOT}/${file}`).catch(() => {
+  await import(`${fileUrl(file)}`).catch(() => {
     throw new Error(`This server has no element ${tag} (${file}): update it to share dashboards.`);
   });
 }

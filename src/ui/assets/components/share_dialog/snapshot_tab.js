@@ -6,7 +6,7 @@ import { errorText } from '../../model/error_text.js';
 import { sizeText } from '../../model/limit_units.js';
 import { counted } from '../../model/metrics.js';
 import { laterParts, snapshotHtml, withoutQueries } from '../../model/share_snapshot.js';
-import { define } from './preview.js';
+import { define, fileUrl } from './preview.js';
 
 /** How long panels may take, and how often they are looked at, in milliseconds. */
 const WAIT_MS = 60_000;
@@ -19,7 +19,7 @@ const LOOK_MS = 100;
 
 /** @param {string} file of this server */
 async function textOf(file) {
-  const response = await fetch(`${ROOT}/${file}`);
+  const response = await fetch(fileUrl(file));
   if (!response.ok) throw new Error(`This server has no ${file}: update it to save snapshots.`);
   return response.text();
 }
