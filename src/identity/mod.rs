@@ -50,6 +50,7 @@ pub use accounts::administration::{AdministrationError, InstanceCounts, NewUser,
 pub use accounts::sealed::DroppedSecrets;
 pub use accounts::setup::{Bootstrap, SetUp, SetUpError, SetUpPeer};
 pub use accounts::signup::{NewAccount, SignupError, SignupMail};
+pub use audit::event::AlertingActor;
 pub use audit::log::{AuditCursor, AuditEntry, AuditPage};
 pub use auth::credentials::{Password, SecondFactor};
 pub use auth::device::DEVICE_TTL;
@@ -99,9 +100,7 @@ pub use orgs::invite::{
 };
 pub use orgs::member::{Member, MemberError};
 pub use orgs::moving::MoveStateError;
-pub use orgs::notify::{
-    AlertActor, NotificationsError, NotifyStateChange, StoredNotifications, StoredNotifyState,
-};
+pub use orgs::notify::{NotificationsError, NotifyStateChange, StoredNotifications, StoredNotifyState};
 pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};

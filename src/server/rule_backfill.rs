@@ -63,7 +63,7 @@ pub(super) fn admit(
     if !request.continues {
         let group = decode_rule_group(&request.group, caps).map_err(|error| error.to_string())?;
         let names: Vec<&str> = group.rules.iter().map(|rule| rule.name()).collect();
-        let recorded = identity.note_backfill((None, None), org, &names, now);
+        let recorded = identity.note_backfill(None, org, &names, now);
         recorded.map_err(|error| with_sources(&error))?;
     }
     Ok(org)

@@ -171,6 +171,31 @@ async fn an_organisation_has_a_limit_of_rules() {
 }
 
 #[tokio::test]
+async fn the_audit_log_names_the_key_that_changes_rules() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let (_, secret) = server.key(&owner, json!({ "scopes": ["alerting"] })).await;
+    let key = Who::Bearer(secret);
+    let one = |record: &str| format!("name: g\nrules: [{{record: {record}, expr: '1'}}]\n");
+    for record in ["a", "b"] {
+        assert_eq!(set(&server, &key, "infra", &one(record)).await.status, 202);
+    }
+    assert_eq!(server.delete(&format!("{RULER}/infra/g"), &key).await.status, 202);
+    assert_eq!(set(&server, &key, "infra", &one("c")).await.status, 202);
+    assert_eq!(server.delete(&format!("{RULER}/infra"), &key).await.status, 202);
+    assert_eq!(set(&server, &owner, "infra", &one("d")).await.status, 202);
+    for (action, actors) in [
+        ("rules.created", ["user", "api_key", "api_key"].as_slice()),
+        ("rules.changed", &["api_key"]),
+        ("rules.removed", &["api_key", "api_key"]),
+    ] {
+        let events = server.get(&format!("/api/v1/orgs/acme/audit?action={action}"), &owner).await.value();
+        let rows = events["data"].as_array().expect("rows").iter();
+        assert_eq!(rows.map(|row| &row["actor"]["type"]).collect::<Vec<_>>(), actors, "{action}");
+    }
+}
+
+#[tokio::test]
 async fn rules_and_alerts_are_listed_as_prometheus_lists_them_with_all_filters() {
     let server = TestServer::new();
     let owner = server.log_in().await;

@@ -9,7 +9,7 @@ use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::limits::Limits;
-use crate::identity::{ApiKey, KeyId, Limit, OrgSettings, UserId};
+use crate::identity::{AlertingActor, ApiKey, KeyId, Limit, OrgSettings, UserId};
 use crate::model::{Access, OrgId};
 
 /// The permission of a caller to query one organisation.
@@ -117,6 +117,14 @@ pub enum Sender {
 impl Sender {
     pub(super) fn of_key(key: &ApiKey) -> Sender {
         Sender::Key { id: key.id, name: key.name.clone() }
+    }
+
+    /// Returns the credential for the audit log.
+    pub fn actor(&self) -> AlertingActor {
+        match self {
+            Sender::User(user) => AlertingActor::User(*user),
+            Sender::Key { id, .. } => AlertingActor::Key(*id),
+        }
     }
 }
 

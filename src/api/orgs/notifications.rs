@@ -23,7 +23,7 @@ use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{
-    AlertActor, ExpectedVersion, Identity, NotificationsError, Role, StoredNotifications, UserId,
+    AlertingActor, ExpectedVersion, Identity, NotificationsError, Role, StoredNotifications, UserId,
 };
 use crate::model::{OrgId, Timestamp};
 use crate::notify::config::{FieldProblem, NotifyDocument};
@@ -146,7 +146,7 @@ impl AlertApiDeps {
             let author = author_of(identity, user)?;
             let changed = hub.with_org(org, |notifier, now| change(notifier, now, &author))?;
             let changed = changed.map_err(Into::into)?;
-            identity.note_alert_action(AlertActor::User(user), (org, action), &target, now)?;
+            identity.note_alert_action(AlertingActor::User(user), (org, action), &target, now)?;
             Ok(changed)
         };
         self.orgs.change(caller, work).await

@@ -56,6 +56,33 @@ impl EventClass {
     }
 }
 
+/// The credential that changes rules and silences, backfills rules, or acknowledges alerts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlertingActor {
+    /// An account.
+    User(UserId),
+    /// An API key.
+    Key(KeyId),
+}
+
+impl AlertingActor {
+    /// Returns the account; `None` for a key.
+    pub(in crate::identity) fn user(self) -> Option<UserId> {
+        match self {
+            AlertingActor::User(user) => Some(user),
+            AlertingActor::Key(_) => None,
+        }
+    }
+
+    /// Creates an entry about an action.
+    pub(in crate::identity) fn event(self, action: &'static str) -> Event {
+        match self {
+            AlertingActor::User(user) => Event::by(user, action),
+            AlertingActor::Key(key) => Event::unattributed(action).by_key(key),
+        }
+    }
+}
+
 /// An entry to record.
 #[derive(Clone, Debug)]
 pub(in crate::identity) struct Event {

@@ -10,7 +10,7 @@ use crate::identity::tables::id::{EventId, KeyId, UserId};
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::{StoreError, read};
 
-use super::event::{Event, record};
+use super::event::{AlertingActor, Event, record};
 use super::{ROWS_A_CHANGE, ROWS_AT_ONCE};
 
 /// Maximum number of rows read for one page.
@@ -103,25 +103,23 @@ impl Identity {
         self.change(move |txn| record(txn, &event, now))
     }
 
-    /// Records that an account or an API key writes the past of recording rules; neither: the
-    /// command line. Blocks (commits).
+    /// Records that the past of recording rules is written, by the command line if `actor` is
+    /// `None`. Blocks (commits).
     ///
     /// # Errors
     /// [`StoreError`]; then a part may be recorded.
     pub fn note_backfill(
         &self,
-        (user, key): (Option<UserId>, Option<KeyId>),
+        actor: Option<AlertingActor>,
         org: OrgId,
         rules: &[&str],
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let rules: Vec<String> = rules.iter().map(|rule| (*rule).to_owned()).collect();
         self.change_each(&rules, move |txn, rule| {
-            let mut event = Event::by_actor(user, "rules.backfilled").of(org).target(rule);
-            if let Some(key) = key {
-                event = event.by_key(key);
-            }
-            record(txn, &event, now)
+            let action = "rules.backfilled";
+            let event = actor.map_or_else(|| Event::unattributed(action), |actor| actor.event(action));
+            record(txn, &event.of(org).target(rule), now)
         })
     }
 

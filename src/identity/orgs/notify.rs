@@ -8,9 +8,10 @@ use crate::kv::VALUE_BODY_BYTES_MAX;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
+use crate::identity::audit::event::AlertingActor;
 use crate::identity::audit::{self, Event};
 use crate::identity::tables::compressed::{packed, unpacked};
-use crate::identity::tables::id::{KeyId, UserId};
+use crate::identity::tables::id::UserId;
 use crate::identity::tables::master::SealedFor;
 use crate::identity::tables::notify::{NotifyDocumentRow, NotifyStateRow};
 use crate::identity::tables::org::OrgRow;
@@ -42,15 +43,6 @@ pub struct NotifyStateChange {
     pub id: [u8; 16],
     /// The new value.
     pub value: Option<Vec<u8>>,
-}
-
-/// The credential that changes silences or acknowledges alerts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AlertActor {
-    /// An account.
-    User(UserId),
-    /// An API key.
-    Key(KeyId),
 }
 
 /// Errors of storing a configuration.
@@ -180,16 +172,12 @@ impl Identity {
     /// [`StoreError`].
     pub fn note_alert_action(
         &self,
-        actor: AlertActor,
+        actor: AlertingActor,
         (org, action): (OrgId, &'static str),
         target: &str,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let event = match actor {
-            AlertActor::User(user) => Event::by(user, action),
-            AlertActor::Key(key) => Event::unattributed(action).by_key(key),
-        };
-        let event = event.of(org).target(target);
+        let event = actor.event(action).of(org).target(target);
         self.change(move |txn| audit::record(txn, &event, now))
     }
 }

@@ -3,7 +3,8 @@
 //! are in [`super::rule_version`].
 
 use crate::identity::Identity;
-use crate::identity::audit::{self, Event};
+use crate::identity::audit;
+use crate::identity::audit::event::AlertingActor;
 use crate::identity::dashboards::store::ExpectedVersion;
 use crate::identity::orgs::rule_version::{self, RULE_VERSIONS_MAX, RuleGroupVersion};
 use crate::identity::tables::id::UserId;
@@ -179,7 +180,7 @@ impl Identity {
     /// [`RuleGroupError`]; then nothing is changed.
     pub fn set_rule_group(
         &self,
-        actor: Option<UserId>,
+        actor: AlertingActor,
         place: RuleGroupPlace,
         new: NewRuleGroup,
         now: Timestamp,
@@ -212,10 +213,10 @@ impl Identity {
                 rules: new.rules,
                 version: next.version,
                 updated_at: next.valid_from,
-                updated_by: actor,
+                updated_by: actor.user(),
             };
             txn.put(&key, &row);
-            let event = Event::by_actor(actor, if is_new { "rules.created" } else { "rules.changed" });
+            let event = actor.event(if is_new { "rules.created" } else { "rules.changed" });
             let event = event.of(place.org).target(&place.name);
             audit::record(txn, &event.detail(&place.namespace), now)?;
             Ok::<_, RuleGroupError>(RuleGroupWrite { group: stored(key, row), is_new })
@@ -230,7 +231,7 @@ impl Identity {
     /// [`RuleGroupError`]; then nothing is changed.
     pub fn remove_rule_group(
         &self,
-        actor: Option<UserId>,
+        actor: AlertingActor,
         place: RuleGroupPlace,
         expected: ExpectedVersion,
         now: Timestamp,
@@ -243,7 +244,7 @@ impl Identity {
 
     fn remove_one_rule_group(
         &self,
-        actor: Option<UserId>,
+        actor: AlertingActor,
         place: RuleGroupPlace,
         expected: ExpectedVersion,
         now: Timestamp,
@@ -257,7 +258,7 @@ impl Identity {
             check_version(Some(&row), Some(expected))?;
             rule_version::replace(txn, &key, Some(&row), now)?;
             txn.remove::<RuleGroupRow>(&key);
-            let event = Event::by_actor(actor, "rules.removed").of(place.org).target(&place.name);
+            let event = actor.event("rules.removed").of(place.org).target(&place.name);
             Ok(audit::record(txn, &event.detail(&place.namespace), now)?)
         })
     }
@@ -269,7 +270,7 @@ impl Identity {
     /// [`RuleGroupError`]; then the groups before it are removed.
     pub fn remove_rule_namespace(
         &self,
-        actor: Option<UserId>,
+        actor: AlertingActor,
         (org, namespace): (OrgId, String),
         now: impl Fn() -> Timestamp,
         mut removed: impl FnMut(&RuleGroupPlace),

@@ -1,8 +1,13 @@
 //! Versions of groups of rules in the database.
 
 use super::*;
+use crate::identity::AlertingActor;
+use crate::identity::tables::id::KeyId;
 use crate::identity::tables::rule_group::{ReplacedVersion, RuleGroupRow, RuleHistoryRow, RuleTextRow};
 use crate::model::OrgId;
+
+/// An API key as the actor.
+const KEY: AlertingActor = AlertingActor::Key(KeyId::from_bytes([7; 10]));
 
 fn place(instance: &TestInstance, name: &str) -> RuleGroupPlace {
     RuleGroupPlace { org: instance.acme().id, namespace: "api".into(), name: name.into() }
@@ -11,12 +16,12 @@ fn place(instance: &TestInstance, name: &str) -> RuleGroupPlace {
 fn set(instance: &TestInstance, name: &str, yaml: &str) -> RuleGroupWrite {
     let new = NewRuleGroup { yaml: yaml.into(), rules: 1, expected: Some(ExpectedVersion::Any) };
     let (actor, place) = (instance.owner().id, place(instance, name));
-    instance.identity().set_rule_group(Some(actor), place, new, instance.now).expect("stored")
+    instance.identity().set_rule_group(AlertingActor::User(actor), place, new, instance.now).expect("stored")
 }
 
 fn remove(instance: &TestInstance, name: &str) {
     let place = place(instance, name);
-    let removed = instance.identity().remove_rule_group(None, place, ExpectedVersion::Any, instance.now);
+    let removed = instance.identity().remove_rule_group(KEY, place, ExpectedVersion::Any, instance.now);
     removed.expect("removed");
 }
 
@@ -91,10 +96,10 @@ fn a_refused_change_stores_no_version() {
     let instance = TestInstance::with_owner();
     set(&instance, "g", "first");
     let new = NewRuleGroup { yaml: "x".into(), rules: 1, expected: Some(ExpectedVersion::Exactly(7)) };
-    let refused = instance.identity().set_rule_group(None, place(&instance, "g"), new, instance.now);
+    let refused = instance.identity().set_rule_group(KEY, place(&instance, "g"), new, instance.now);
     assert!(matches!(refused, Err(RuleGroupError::Conflict(1))));
     let kept = ExpectedVersion::Exactly(7);
-    let refused = instance.identity().remove_rule_group(None, place(&instance, "g"), kept, instance.now);
+    let refused = instance.identity().remove_rule_group(KEY, place(&instance, "g"), kept, instance.now);
     assert!(matches!(refused, Err(RuleGroupError::Conflict(1))));
     assert_eq!(versions(&instance, "g").len(), 1);
     assert_eq!(instance.identity().rows::<RuleTextRow>(&()).expect("read"), []);
@@ -114,7 +119,7 @@ fn a_removed_group_keeps_its_versions_and_a_new_one_continues_their_numbers() {
     assert_eq!((written.is_new, written.group.version), (true, 2));
     instance.advance_ms(10);
     let namespace = (instance.acme().id, "api".to_owned());
-    instance.identity().remove_rule_namespace(None, namespace, || instance.now, |_| {}).expect("removed");
+    instance.identity().remove_rule_namespace(KEY, namespace, || instance.now, |_| {}).expect("removed");
     assert_eq!(spans(&instance, "g", since), [(2, 20, Some(30)), (1, 0, Some(10))]);
 }
 
@@ -223,9 +228,9 @@ fn versions_end_with_their_organisation() {
     instance.identity().delete_org(None, org, instance.now).expect("deleted");
     let late = NewRuleGroup { yaml: "late".into(), rules: 1, expected: Some(ExpectedVersion::Any) };
     let g = RuleGroupPlace { org, namespace: "api".into(), name: "g1".into() };
-    let refused = instance.identity().set_rule_group(None, g.clone(), late, instance.now);
+    let refused = instance.identity().set_rule_group(KEY, g.clone(), late, instance.now);
     assert!(matches!(refused, Err(RuleGroupError::UnknownOrg)));
-    let refused = instance.identity().remove_rule_group(None, g, ExpectedVersion::Any, instance.now);
+    let refused = instance.identity().remove_rule_group(KEY, g, ExpectedVersion::Any, instance.now);
     assert!(matches!(refused, Err(RuleGroupError::UnknownOrg)));
     instance.identity().finish_removal(org).expect("removed");
     instance.crash();

@@ -18,7 +18,6 @@ use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::params::{Params, PathOf};
 use crate::api::routes::{Auth, Routes};
-use crate::identity::AlertActor;
 use crate::model::{Alert, AlertSink as _, OrgId, Timestamp};
 use crate::notify::labels::AlertLabels;
 use crate::notify::matcher::AlertMatchers;
@@ -293,9 +292,10 @@ impl AlertApiDeps {
         let (identity, hub, now) =
             (Arc::clone(&self.orgs.identity), Arc::clone(&self.hub), self.orgs.clock.now());
         let work = move || -> ApiResult<T> {
-            let (actor, author) = match sender {
-                Sender::User(user) => (AlertActor::User(user), super::author_of(&identity, user)?),
-                Sender::Key { id, name } => (AlertActor::Key(id), format!("API key {name}")),
+            let actor = sender.actor();
+            let author = match sender {
+                Sender::User(user) => super::author_of(&identity, user)?,
+                Sender::Key { name, .. } => format!("API key {name}"),
             };
             let changed = hub.with_org(org, |notifier, now| change(notifier, now, &author))??;
             identity.note_alert_action(actor, (org, action), &target, now)?;

@@ -15,14 +15,15 @@ use serde_json::json;
 
 use super::{check_namespace, checked, discard, key_of, store};
 use crate::api::body::read;
-use crate::api::callers::{AlertingCaller, PrometheusCaller, Sender};
+use crate::api::callers::{AlertingCaller, PrometheusCaller};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::api::orgs::OrgDeps;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::identity::{
-    ExpectedVersion, Identity, RULE_GROUP_BYTES_MAX, RuleGroupError, RuleGroupPlace, StoredRuleGroup, UserId,
+    AlertingActor, ExpectedVersion, Identity, RULE_GROUP_BYTES_MAX, RuleGroupError, RuleGroupPlace,
+    StoredRuleGroup,
 };
 use crate::model::OrgId;
 use crate::rules::{RuleEngine, RuleFileOptions, RuleSource, decode_rule_group, group_text};
@@ -83,17 +84,13 @@ impl OrgDeps {
         &self,
         caller: &AlertingCaller,
         slug: &str,
-        change: impl FnOnce(&Identity, OrgId, Option<UserId>) -> Result<T, RuleGroupError> + Send + 'static,
+        change: impl FnOnce(&Identity, OrgId, AlertingActor) -> Result<T, RuleGroupError> + Send + 'static,
     ) -> ApiResult<T> {
         let (identity, caller, slug) = (Arc::clone(&self.identity), caller.clone(), slug.to_owned());
         let change = move || {
             // The body may have arrived long after the first check.
             let access = caller.enter(&slug)?;
-            let user = match access.sender {
-                Sender::User(user) => Some(user),
-                Sender::Key { .. } => None,
-            };
-            change(&identity, access.org, user).map_err(ApiError::from)
+            change(&identity, access.org, access.sender.actor()).map_err(ApiError::from)
         };
         self.lanes.run(Lane::Account, change).await?
     }
@@ -177,9 +174,9 @@ async fn set(
     };
     let new = deps.compile(org, decode).await?;
     let (engine, clock) = (Arc::clone(&deps.rules), deps.clock.clone());
-    let change = move |identity: &Identity, org, user| {
+    let change = move |identity: &Identity, org, actor| {
         let place = RuleGroupPlace { org, namespace, name: new.group.name.clone() };
-        store(identity, &engine, user, (place, new), Some(ExpectedVersion::Any), &clock)
+        store(identity, &engine, actor, (place, new), Some(ExpectedVersion::Any), &clock)
     };
     deps.ruler_change(&caller, &slug, change).await?;
     Ok(accepted())
@@ -191,9 +188,9 @@ async fn remove(
     PathOf((slug, namespace, name)): PathOf<(String, String, String)>,
 ) -> ApiResult<Response> {
     let (engine, clock) = (Arc::clone(&deps.rules), deps.clock.clone());
-    let change = move |identity: &Identity, org, user| {
+    let change = move |identity: &Identity, org, actor| {
         let place = RuleGroupPlace { org, namespace, name };
-        discard(identity, &engine, user, (place, ExpectedVersion::Any), &clock)
+        discard(identity, &engine, actor, (place, ExpectedVersion::Any), &clock)
     };
     deps.ruler_change(&caller, &slug, change).await?;
     Ok(accepted())
@@ -205,13 +202,13 @@ async fn remove_namespace(
     PathOf((slug, namespace)): PathOf<(String, String)>,
 ) -> ApiResult<Response> {
     let (engine, clock) = (Arc::clone(&deps.rules), deps.clock.clone());
-    let change = move |identity: &Identity, org, user| {
+    let change = move |identity: &Identity, org, actor| {
         let _changing = engine.changes();
         let keys = engine.groups(org).into_iter().map(|view| view.key.clone());
         let is_of = |source: &RuleSource| matches!(source, RuleSource::Api(own) if **own == *namespace);
         let _held = engine.hold(keys.filter(|key| is_of(&key.source)).collect());
         let removed = |place: &RuleGroupPlace| engine.remove_group(&key_of(place));
-        identity.remove_rule_namespace(user, (org, namespace), || clock.now(), removed)
+        identity.remove_rule_namespace(actor, (org, namespace), || clock.now(), removed)
     };
     deps.ruler_change(&caller, &slug, change).await?;
     Ok(accepted())

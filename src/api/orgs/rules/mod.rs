@@ -29,8 +29,8 @@ use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::clock::Clock;
 use crate::identity::{
-    ExpectedVersion, Identity, NewRuleGroup, RULE_GROUP_BYTES_MAX, Role, RuleGroupError, RuleGroupPlace,
-    RuleGroupWrite, StoredRuleGroup, UserId,
+    AlertingActor, ExpectedVersion, Identity, NewRuleGroup, RULE_GROUP_BYTES_MAX, Role, RuleGroupError,
+    RuleGroupPlace, RuleGroupWrite, StoredRuleGroup,
 };
 use crate::model::{OrgId, percent_encoded};
 use crate::promql::syntax::Caps;
@@ -142,7 +142,7 @@ fn check_namespace(namespace: &str) -> ApiResult<()> {
 fn store(
     identity: &Identity,
     engine: &RuleEngine,
-    actor: Option<UserId>,
+    actor: AlertingActor,
     (place, new): (RuleGroupPlace, CheckedGroup),
     expected: Option<ExpectedVersion>,
     clock: &Clock,
@@ -164,7 +164,7 @@ fn store(
 fn discard(
     identity: &Identity,
     engine: &RuleEngine,
-    actor: Option<UserId>,
+    actor: AlertingActor,
     (place, expected): (RuleGroupPlace, ExpectedVersion),
     clock: &Clock,
 ) -> Result<(), RuleGroupError> {
@@ -281,8 +281,9 @@ async fn put(
     let (wanted, caps) = (place.clone(), deps.rules.settings().caps);
     let new = deps.compile(org, move |_| decoded(body.yaml, &wanted, &caps)).await?;
     let (engine, expected) = (Arc::clone(&deps.rules), if_match(&headers));
-    let change =
-        move |identity: &Identity| store(identity, &engine, Some(user), (place, new), expected, &clock);
+    let change = move |identity: &Identity| {
+        store(identity, &engine, AlertingActor::User(user), (place, new), expected, &clock)
+    };
     let RuleGroupWrite { group, is_new } = deps.change(&caller, change).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, etag_header(&etag(group.version)), Json(json::stored(&group))).into_response())
@@ -297,7 +298,9 @@ async fn remove(
     let (org, user, clock) = (caller.org().id, caller.user(), deps.clock.clone());
     let (place, engine) = (place(org, &name), Arc::clone(&deps.rules));
     let expected = if_match(&headers).unwrap_or(ExpectedVersion::Any);
-    let change = move |identity: &Identity| discard(identity, &engine, Some(user), (place, expected), &clock);
+    let change = move |identity: &Identity| {
+        discard(identity, &engine, AlertingActor::User(user), (place, expected), &clock)
+    };
     deps.change(&caller, change).await?;
     Ok(StatusCode::NO_CONTENT)
 }

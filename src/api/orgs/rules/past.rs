@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::json as views;
 use crate::api::body::{Json, parse_json, read_json};
-use crate::api::callers::{AlertingCaller, MemberCaller, Sender};
+use crate::api::callers::{AlertingCaller, MemberCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{CancelOnDrop, Lane};
 use crate::api::orgs::OrgDeps;
@@ -165,11 +165,8 @@ pub(super) async fn backfill(
     let (identity, name) = (Arc::clone(&deps.identity), rule.name().to_owned());
     let record = move || {
         // The body may have arrived long after the first check.
-        let by = match caller.enter(&slug)?.sender {
-            Sender::User(user) => (Some(user), None),
-            Sender::Key { id, .. } => (None, Some(id)),
-        };
-        Ok::<_, ApiError>(identity.note_backfill(by, org, &[&name], now)?)
+        let actor = caller.enter(&slug)?.sender.actor();
+        Ok::<_, ApiError>(identity.note_backfill(Some(actor), org, &[&name], now)?)
     };
     deps.lanes.run(Lane::Account, record).await??;
     let limits = BackfillLimits { steps: BACKFILL_STEPS_MAX, time: BACKFILL_TIME };
