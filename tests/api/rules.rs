@@ -185,13 +185,16 @@ async fn the_audit_log_names_the_key_that_changes_rules() {
     assert_eq!(server.delete(&format!("{RULER}/infra"), &key).await.status, 202);
     assert_eq!(set(&server, &owner, "infra", &one("d")).await.status, 202);
     for (action, actors) in [
-        ("rules.created", ["user", "api_key", "api_key"].as_slice()),
+        ("rules.created", ["api_key", "api_key", "user"].as_slice()),
         ("rules.changed", &["api_key"]),
         ("rules.removed", &["api_key", "api_key"]),
     ] {
         let events = server.get(&format!("/api/v1/orgs/acme/audit?action={action}"), &owner).await.value();
         let rows = events["data"].as_array().expect("rows").iter();
-        assert_eq!(rows.map(|row| &row["actor"]["type"]).collect::<Vec<_>>(), actors, "{action}");
+        let mut found: Vec<&str> = rows.filter_map(|row| row["actor"]["type"].as_str()).collect();
+        // Entries of one millisecond have no order.
+        found.sort_unstable();
+        assert_eq!(found, actors, "{action}");
     }
 }
 

@@ -176,6 +176,12 @@ fn drain(
     }
 }
 
+/// Waits until the last record can be read, which is a moment after its acknowledgement.
+fn wait_until_readable(tsdb: &Tsdb) {
+    let mut tail = tsdb.tail(LogPosition(tsdb.log_end().0 - 1)).expect("the log has the record");
+    assert!(tail.next(Duration::from_secs(60)).expect("read").is_some());
+}
+
 /// Checks that each sample arrived, and that the first arrivals of each series are in order.
 fn assert_complete(written: &[(u32, i64, f64)], arrived: &Arrived) {
     let mut expected: BTreeMap<String, Vec<(i64, u64)>> = BTreeMap::new();
@@ -246,6 +252,7 @@ proptest! {
                 running = sender(&store, options(ForwardProtocol::Auto));
             }
         }
+        wait_until_readable(&store.tsdb);
         drain(&mut running, &mut target, &mut now, || faults.next().unwrap_or(TargetFault::None));
         assert_complete(&written, &target.arrived);
         prop_assert!(target.most_samples <= REQUEST_SAMPLES_MAX);
