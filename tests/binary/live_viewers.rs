@@ -96,11 +96,10 @@ const SILENT_AT_ONCE: usize = 40;
 const WIDE_SERIES: usize = 4_000;
 const WIDE_LABEL_BYTES: usize = 120;
 const WIDE_QUERIES: usize = 10;
-/// The most memory that the viewers may cost. Without a bound they would cost 1.6 GiB. Events of an
-/// organisation have 64 MiB, and each connection 192 KiB; the rest is the newest state while it is
-/// evaluated, written and sent, and what the allocator keeps. 80 MiB are usual; 470 MiB were
-/// measured beside other builds.
-const SILENT_BYTES_MAX: u64 = 800 << 20;
+/// The most memory that the viewers may cost: 64 MiB of an organisation's events, the newest state
+/// while it is written and sent, and 192 KiB of each connection. Without a bound they would cost
+/// 1.6 GiB.
+const SILENT_BYTES_MAX: u64 = 320 << 20;
 
 /// Opens a stream and reads nothing.
 fn connect(target: &LiveTarget) -> TcpStream {

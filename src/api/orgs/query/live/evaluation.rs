@@ -91,6 +91,11 @@ impl LiveOrg {
     pub(super) fn has_too_many_bytes(&self) -> bool {
         self.kept_bytes.load(Ordering::Relaxed) > ORG_BYTES_MAX
     }
+
+    /// Releases the oldest texts that no feed keeps while there are too many bytes.
+    pub(super) fn release_texts(&self) {
+        self.unkept.release_while(|| self.has_too_many_bytes());
+    }
 }
 
 /// Bytes that count among those of the organisation until they are dropped.
@@ -206,13 +211,13 @@ struct Results {
 
 impl Results {
     /// Removes the oldest results beyond the limits. The newest one stays.
-    fn trim(&mut self, org: &LiveOrg) {
+    fn trim(&mut self) {
         loop {
             let of = |cell: &Arc<OnceCell<StepResult>>| cell.get().map_or(0, StepResult::bytes);
             let bytes = self.cells.values().map(of).sum();
             self.kept.set(bytes);
             let own = bytes > RESULTS_BYTES_MAX || self.cells.len() > RESULTS_MAX;
-            let exceeded = own || org.has_too_many_bytes();
+            let exceeded = own || self.kept.org.has_too_many_bytes();
             if !exceeded || self.cells.len() <= 1 {
                 return;
             }
@@ -251,7 +256,7 @@ impl LiveQuery {
             StepResult(self.query.evaluate(at).await)
         };
         let result = cell.get_or_init(evaluate).await.clone();
-        self.results().trim(&self.org);
+        self.results().trim();
         result
     }
 }

@@ -356,7 +356,7 @@ impl Feed {
         }
         state.batches.push_back(Arc::new(Batch { sequence, events, before, after, complete_before }));
         loop {
-            self.shared.unkept.release_while(|| self.shared.has_too_many_bytes());
+            self.shared.release_texts();
             let bytes: usize = state.batches.iter().map(|batch| batch.events.text.len()).sum();
             let own = bytes > BATCHES_BYTES_MAX || state.batches.len() > BATCHES_MAX;
             let exceeded = own || self.shared.has_too_many_bytes();
@@ -443,6 +443,8 @@ impl Feed {
                 None => (write(Some(&no_memory())), None),
             },
         };
+        // Before the new text counts: it is the newest of its stream.
+        self.shared.release_texts();
         let text = EventText::new(&self.shared, text, lease);
         self.shared.unkept.add(&text);
         Events { text, is_complete }

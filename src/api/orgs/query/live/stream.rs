@@ -167,11 +167,16 @@ impl Viewer {
                 self.beginning = Beginning::Done;
                 let sequence = self.share.place.sequence();
                 let is_complete = positions.iter().max().is_some_and(|newest| *newest < complete_before);
-                if let Some(text) = feed.known_beginning(sequence) {
-                    return Some(Events { text, is_complete });
+                let known = || feed.known_beginning(sequence).map(|text| Events { text, is_complete });
+                if let Some(events) = known() {
+                    return Some(events);
                 }
                 let steps = positions.iter().copied().enumerate().collect();
                 let results = results(&feed, steps).await;
+                // Another stream that waited for the same evaluations may have written them.
+                if let Some(events) = known() {
+                    return Some(events);
+                }
                 let events = (!results.is_empty()).then(|| feed.write_step(&results, complete_before))?;
                 if results.iter().all(|(_, _, result)| result.0.is_ok()) {
                     feed.share_beginning(sequence, &events.text);
