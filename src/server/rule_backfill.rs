@@ -40,7 +40,7 @@ pub struct BackfillPart {
     pub stored: u64,
     /// Samples that the store refused.
     pub refused: u64,
-    /// The start of the next request, in milliseconds since 1970; None: the backfill is complete.
+    /// The start of the next request, in milliseconds since 1970; `None`: the backfill is complete.
     pub next_ms: Option<i64>,
 }
 

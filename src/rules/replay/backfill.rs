@@ -95,7 +95,7 @@ pub struct Backfill {
 struct BackfillRule {
     compiled: CompiledRule,
     step_by_step: bool,
-    /// The series of the last step; None: those that are stored.
+    /// The series of the last step; `None`: those that are stored.
     series: Option<HashSet<Labels>>,
     /// The series of the step before the first one, if they are known. Those that are not stored do
     /// not count.
@@ -156,19 +156,19 @@ impl Backfill {
         })
     }
 
-    /// Returns the time at which the next slice begins; None: the backfill is complete.
+    /// Returns the time at which the next slice begins; `None`: the backfill is complete.
     pub fn next(&self) -> Option<Timestamp> {
         self.next
     }
 
-    /// Returns a text that equal backfills of one rule with the text `rule` have in common; None: a
-    /// continuation finds the series of the last step in the store.
+    /// Returns a key of the backfill of one rule, whose text is `rule`, at the time that it has
+    /// reached. `None` if the store tells a continuation the series of the last step.
     pub(super) fn continuation(&self, rule: &str) -> Option<String> {
         let reads_itself = self.rules.len() == 1 && self.blocks.iter().any(|block| block.reads_itself);
         reads_itself.then(|| format!("{} {} {:?} {rule}", self.reached.as_ms(), self.step_ms, self.group))
     }
 
-    /// Returns the series of the last step of the first rule; None before the first step.
+    /// Returns the series of the last step of the first rule; `None` before the first step.
     pub(super) fn series_of_last_step(&self) -> Option<&HashSet<Labels>> {
         self.rules.first()?.series.as_ref()
     }
@@ -223,7 +223,7 @@ impl Backfill {
     /// # Errors
     /// [`ReplayError`] if the first step fails, if a query times out, or if samples cannot be
     /// written. A part of the slice may be written.
-    pub fn run_slice(
+    pub(super) fn run_slice(
         &mut self,
         steps_max: usize,
         context: RuleContext<'_>,

@@ -1,5 +1,7 @@
 // The backfill of a recording rule: its range, its estimated samples, and the requests that write it.
 
+import { isRecording } from './rule_text.js';
+
 /**
  * @typedef {import('../chart/api_error.js').ApiError} ApiError
  * @typedef {{start: number, end: number, step: number}} Grid unix seconds, both ends inclusive
@@ -131,5 +133,5 @@ export function skipped(grid, outcome) {
  */
 export function changedRecordingRules(rules, before) {
   const old = new Set(before.map(({ text }) => text));
-  return rules.filter(({ name, text }) => name !== '' && /^record:/m.test(text) && !old.has(text));
+  return rules.filter((rule) => rule.name !== '' && isRecording(rule) && !old.has(rule.text));
 }

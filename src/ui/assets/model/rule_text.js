@@ -48,6 +48,9 @@ export const groupOffset = (text) => groupValue(text, 'query_offset') || undefin
 /** The most series or alerts of a rule; 0: any number. @param {string} text */
 export const groupLimit = (text) => Math.max(0, Number.parseInt(groupValue(text, 'limit'), 10) || 0);
 
+/** Whether a rule records series. @param {RuleText} rule */
+export const isRecording = ({ text }) => /^record:/m.test(text);
+
 /** @param {string} line */
 const indentOf = (line) => line.length - line.trimStart().length;
 

@@ -4,7 +4,7 @@ import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
 import { bareName, listGroups, readGroup, readRules } from '../client/alerting.js';
 import { isMissing, isSignedOut, pageUrl } from '../client/server.js';
-import { textButton } from '../components/buttons.js';
+import { signButton, textButton } from '../components/buttons.js';
 import { groupEditor } from '../components/group_editor.js';
 import { openMenu } from '../components/popup.js';
 import { ago, cutText, filterBar, live, liveList, nextId, setText, stateBadge } from '../components/live.js';
@@ -13,7 +13,7 @@ import { formatDuration } from '../model/duration.js';
 import { errorText } from '../model/error_text.js';
 import { counted, hasWords } from '../model/metrics.js';
 import { permits } from '../model/routes.js';
-import { rulesOf } from '../model/rule_text.js';
+import { isRecording, rulesOf } from '../model/rule_text.js';
 
 /**
  * @typedef {import('../client/alerting.js').Group} Group
@@ -40,19 +40,9 @@ const isFailing = ({ health, lastError }) => health === 'err' || Boolean(lastErr
  * @param {() => unknown} backfill
  */
 function ruleMenu(name, backfill) {
-  const button = h(
-    'button',
-    {
-      type: 'button',
-      class: 'icon',
-      title: `Actions on ${name}`,
-      'aria-haspopup': 'true',
-      'aria-expanded': 'false',
-      on: { click: () => open() },
-    },
-    h('span', { 'aria-hidden': 'true', text: '⋯' }),
-    h('span', { class: 'unseen', text: `Actions on ${name}` }),
-  );
+  const button = signButton(`Actions on ${name}`, '⋯', () => open());
+  button.setAttribute('aria-haspopup', 'true');
+  button.setAttribute('aria-expanded', 'false');
   const open = () =>
     openMenu(button, [
       textButton(
@@ -106,7 +96,7 @@ function ruleRow(first, backfill) {
  * @param {{org: string, signedOut: () => void}} options
  */
 async function backfillRule({ yaml, name }, rule, { org, signedOut }) {
-  const rules = rulesOf(yaml).filter((one) => one.name === rule.name && /^record:/m.test(one.text));
+  const rules = rulesOf(yaml).filter((one) => one.name === rule.name && isRecording(one));
   if (rules.length === 0) return toast(`The text of ${rule.name} is not found: open the group ${name}.`);
   const { openBackfill } = await import('../components/backfill_dialog.js');
   await openBackfill({ org, yaml, rules, signedOut });
