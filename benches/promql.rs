@@ -88,7 +88,7 @@ fn main() {
     println!("{:>9}  {:>9}  {:>9}  query", "ms", "M points/s", "of scalar");
     for text in queries {
         let expr = parse(text, &Caps::default()).expect("parses").expr;
-        let query = Query { expr, text: text.to_owned(), steps, instant: false };
+        let query = Query { expr: expr.into(), text: text.into(), steps, instant: false };
         let once = || {
             let watch = Stopwatch::start();
             let answer =

@@ -1,5 +1,7 @@
 //! A query, its options and its result.
 
+use std::sync::Arc;
+
 use crate::model::Steps;
 
 use super::annotations::Annotations;
@@ -7,14 +9,14 @@ use super::budget::{Limits, QueryStats};
 use super::syntax::tree::Expr;
 use super::value::Value;
 
-/// One query.
+/// One query. A clone shares the expression and its text.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// The expression.
-    pub expr: Expr,
+    pub expr: Arc<Expr>,
     /// The text from which the expression was parsed; annotations refer to lines and columns of it.
     /// If it is empty, annotations carry no positions.
-    pub text: String,
+    pub text: Arc<str>,
     /// The evaluation times; one step for an instant query.
     pub steps: Steps,
     /// Whether the result is a vector (or a text, or raw samples) at one time; otherwise it is a

@@ -52,7 +52,7 @@ mod tests {
         let of = |text: &str| {
             let expr = parse(text, &Caps::default()).unwrap_or_else(|e| panic!("{text}: {e}")).expr;
             let steps = Steps::new(Timestamp::from_s(0), Timestamp::from_s(600), 30_000).expect("steps");
-            let query = Query { expr, text: String::new(), steps, instant: false };
+            let query = Query { expr: expr.into(), text: "".into(), steps, instant: false };
             let mut found: Vec<(i64, Option<i64>)> = windows(&query, &Options::default())
                 .into_iter()
                 .map(|window| (window.range_ms / 1_000, window.step_ms.map(|ms| ms / 1_000)))

@@ -83,7 +83,7 @@ fn all_same(a: &Points, b: &Points) -> bool {
 }
 
 fn evaluated(text: &str, expr: &Expr, steps: Steps, snapshot: &Snapshot) -> Result<Points, String> {
-    let query = Query { expr: expr.clone(), text: text.to_owned(), steps, instant: false };
+    let query = Query { expr: expr.clone().into(), text: text.into(), steps, instant: false };
     let options = Options { lookback_ms: LOOKBACK_MS, ..Options::default() };
     let alone = run(&query, snapshot, &options, &Budget::default()).map_err(|e| e.to_string());
     let comparable = |answer: &Result<QueryResult, String>| match answer {

@@ -120,7 +120,7 @@ fn check(text: &str, steps: Steps, sent: &SentSamples, meeting: Meeting) -> Resu
     let expr = parse(text, &caps).unwrap_or_else(|e| unreachable!("{text}: {e}")).expr;
     let Meeting { border_ms, overlap_ms, instant } = meeting;
     let steps = if instant { Steps::once(steps.start()) } else { steps };
-    let query = Query { expr, text: text.to_owned(), steps, instant };
+    let query = Query { expr: expr.into(), text: text.into(), steps, instant };
     let options = Options { lookback_ms: LOOKBACK_MS, ..Options::default() };
     let whole_store = Tsdb::scaffold();
     let whole = store_samples(&whole_store, sent, |_| {});

@@ -166,7 +166,7 @@ fn parsed_query(text: &str, at_s: i64, steps: i64) -> Query {
     let expr = parse(text, &caps).expect("parses").expr;
     let end = Timestamp::from_s(at_s + steps * 30);
     let steps_of = Steps::new(Timestamp::from_s(at_s), end, 30_000).expect("a grid");
-    Query { expr, text: text.to_owned(), steps: steps_of, instant: steps == 0 }
+    Query { expr: expr.into(), text: text.into(), steps: steps_of, instant: steps == 0 }
 }
 
 fn run_actions(store: &Tsdb, actions: &[StoreAction], texts: &[usize]) -> Result<CacheUsage, TestCaseError> {

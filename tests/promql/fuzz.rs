@@ -75,7 +75,7 @@ fn ask(text: &str, steps: Steps, instant: bool, snapshot: &Snapshot) -> Result<V
     let limits = Limits { samples_max: 500_000, series_max: 1_000, memory_bytes_max: 16 << 20 };
     let options = Options { limits, ..Options::default() };
     let budget = Budget { expired: Some(&expired), ..Budget::default() };
-    let query = Query { expr, text: text.to_owned(), steps, instant };
+    let query = Query { expr: expr.into(), text: text.into(), steps, instant };
     run(&query, snapshot, &options, &budget).map(|answer| answer.value)
 }
 

@@ -33,7 +33,7 @@ fn evaluate(text: &str, steps: Steps, instant: bool, snapshot: &Snapshot) -> Res
     let expr = parse(text, &Caps { features: Features::ALL, ..Caps::default() })
         .unwrap_or_else(|e| panic!("{text}: {e}"))
         .expr;
-    let query = Query { expr, text: text.to_owned(), steps, instant };
+    let query = Query { expr: expr.into(), text: text.into(), steps, instant };
     run(&query, snapshot, &Options::default(), &Budget::default())
 }
 

@@ -29,9 +29,12 @@ fn ten_minutes() -> Steps {
     Steps::new(Timestamp::from_s(0), Timestamp::from_s(540), 60_000).expect("a grid")
 }
 
+fn expr(text: &str) -> Expr {
+    parse(text, &Caps { features: Features::ALL, ..Caps::default() }).expect("parses").expr
+}
+
 fn range(text: &str) -> Query {
-    let expr = parse(text, &Caps { features: Features::ALL, ..Caps::default() }).expect("parses").expr;
-    Query { expr, text: text.to_owned(), steps: ten_minutes(), instant: false }
+    Query { expr: expr(text).into(), text: text.into(), steps: ten_minutes(), instant: false }
 }
 
 fn limited(text: &str, limits: Limits) -> Result<QueryResult, QueryError> {
@@ -88,11 +91,9 @@ fn thousand_unshared() -> Snapshot {
 #[test]
 fn label_sets_and_groups_of_many_series_count_as_memory() {
     let snapshot = thousand_unshared();
-    let expr =
-        |text: &str| parse(text, &Caps { features: Features::ALL, ..Caps::default() }).expect("parses").expr;
     let evaluate = |text: &str, memory_bytes_max: u64| {
         let at = Steps::new(Timestamp::from_s(1), Timestamp::from_s(1), 1).expect("one step");
-        let query = Query { expr: expr(text), text: text.to_owned(), steps: at, instant: true };
+        let query = Query { expr: expr(text).into(), text: text.into(), steps: at, instant: true };
         let limits = Limits { memory_bytes_max, ..Limits::default() };
         // A short lookback needs little memory for the samples of one series.
         let options = Options { limits, lookback_ms: 1_000, ..Options::default() };
@@ -186,7 +187,7 @@ fn a_range_query_returns_numbers_only() {
 #[test]
 fn a_tree_that_the_parser_would_not_make_is_refused() {
     let evaluate = |expr: Expr| {
-        let query = Query { expr, text: String::new(), steps: ten_minutes(), instant: false };
+        let query = Query { expr: expr.into(), text: "".into(), steps: ten_minutes(), instant: false };
         run(&query, &hundred(), &Options::default(), &Budget::default()).map(|_| ()).expect_err("refused")
     };
     let mut deep = Expr::Number(1.0);
@@ -194,7 +195,7 @@ fn a_tree_that_the_parser_would_not_make_is_refused() {
         deep = Expr::Negate(Box::new(deep));
     }
     assert!(matches!(evaluate(deep), QueryError::BadQuery(_)));
-    let Expr::Call(mut call) = range("abs(n)").expr else { panic!("a call") };
+    let Expr::Call(mut call) = expr("abs(n)") else { panic!("a call") };
     call.name = "integral".into();
     assert_eq!(
         evaluate(Expr::Call(call.clone())),
@@ -207,7 +208,7 @@ fn a_tree_that_the_parser_would_not_make_is_refused() {
     );
     call.args.clear();
     assert!(matches!(evaluate(Expr::Call(call)), QueryError::BadQuery(_)), "an argument is missing");
-    let Expr::Aggregate(mut aggregate) = range("sum(n)").expr else { panic!("an aggregation") };
+    let Expr::Aggregate(mut aggregate) = expr("sum(n)") else { panic!("an aggregation") };
     aggregate.op = AggregateOp::Topk;
     assert!(matches!(evaluate(Expr::Aggregate(aggregate)), QueryError::BadQuery(_)), "no parameter");
     assert!(matches!(evaluate(Expr::Negate(Box::new(Expr::Text("a".into())))), QueryError::BadQuery(_)));
@@ -228,24 +229,24 @@ fn deepest_trees() {
         |inner| call("abs(n)", inner),
         |inner| call("scalar(n)", call("vector(1)", inner)),
         |inner| {
-            let Expr::Binary(mut binary) = range("n or n").expr else { panic!("an operator") };
+            let Expr::Binary(mut binary) = expr("n or n") else { panic!("an operator") };
             binary.lhs = inner;
             Expr::Binary(binary)
         },
     ];
     for (i, wrap) in wrap.into_iter().enumerate() {
-        let mut expr = range(if i == 2 { "1" } else { "n" }).expr;
+        let mut tree = expr(if i == 2 { "1" } else { "n" });
         for _ in 0..(if i == 2 { 200 } else { 400 }) {
-            expr = wrap(expr);
+            tree = wrap(tree);
         }
-        let query = Query { expr, text: String::new(), steps: ten_minutes(), instant: false };
+        let query = Query { expr: tree.into(), text: "".into(), steps: ten_minutes(), instant: false };
         let answer = run(&query, &hundred(), &Options::default(), &Budget::default());
         assert!(answer.is_ok(), "{i}: {answer:?}");
     }
 }
 
 fn call(template: &str, arg: Expr) -> Expr {
-    let Expr::Call(mut call) = range(template).expr else { panic!("a call") };
+    let Expr::Call(mut call) = expr(template) else { panic!("a call") };
     call.args = vec![arg];
     Expr::Call(call)
 }
@@ -260,7 +261,7 @@ fn label_values_do_not_grow_without_end() {
     for text in [doubled, replaced] {
         let caps = Caps { text_bytes: 1 << 20, ..Caps::default() };
         let expr = parse(&text, &caps).expect("parses").expr;
-        let query = Query { expr, text, steps: ten_minutes(), instant: false };
+        let query = Query { expr: expr.into(), text: text.into(), steps: ten_minutes(), instant: false };
         let refused = run(&query, &hundred(), &Options::default(), &Budget::default()).expect_err("refused");
         let expected = "a label value would be longer than 1048576 bytes";
         assert_eq!(refused, QueryError::Execution(expected.to_owned()));

@@ -250,8 +250,8 @@ mod tests {
         };
         let range = |end_s| TimeRange::new(Timestamp::from_s(0), Timestamp::from_s(end_s));
         let query = |text: &str| Query {
-            expr: parsed(text),
-            text: text.to_owned(),
+            expr: parsed(text).into(),
+            text: text.into(),
             steps: Steps::once(Timestamp::from_s(0)),
             instant: true,
         };

@@ -270,7 +270,7 @@ impl MountQuery {
     /// Evaluates the query and encodes its response. Runs on the query lane or inline.
     fn execute(self, run: &mut QueryRun) -> ApiResult<QueryBody> {
         let expr = run.expression("query", &self.text).map_err(in_parameter("query"))?;
-        let query = Query { expr, text: self.text, steps: self.steps, instant: self.instant };
+        let query = Query { expr, text: self.text.into(), steps: self.steps, instant: self.instant };
         let since = Stopwatch::start();
         let answer = run.evaluate(&query, self.eval).map_err(in_parameter("query"))?;
         let stats = self.has_stats.then(|| statistics(&answer.stats, since.elapsed()).to_string());

@@ -297,7 +297,7 @@ async fn estimate(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
         let expr = run.expression("expr", &text)?;
-        let estimate = run.estimate(&Query { expr, text, steps, instant })?;
+        let estimate = run.estimate(&Query { expr, text: text.into(), steps, instant })?;
         run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":"#);
             out.write(|out| write_estimate(&estimate, out))
@@ -320,14 +320,14 @@ struct EvaluatedQuery {
 fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> ApiResult<EvaluatedQuery> {
     let instant = params.mode == QueryMode::Instant;
     let (expr, text) = match &params.kind {
-        QueryKind::Expression(text) => (run.expression("expr", text)?, text.clone()),
+        QueryKind::Expression(text) => (run.expression("expr", text)?, text.as_str().into()),
         QueryKind::Structured(shape) => {
             run.grant.require(Permission::Metric(shape.metric()))?;
             let min_window_ms = if instant { 0 } else { window.steps.step_ms() };
             let built = shape.build(&run.options, min_window_ms, run.grant.max_range_ms());
             let expr = built.map_err(|error| run.error_or(error))?;
             // A structured query has no text, so its annotations have no positions.
-            (expr, String::new())
+            (expr.into(), "".into())
         }
     };
     let printed = if params.hides_expression { String::new() } else { expr.to_string() };

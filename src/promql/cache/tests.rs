@@ -30,7 +30,7 @@ fn ask(text: &str, (start_s, end_s, step_s): (i64, i64, i64)) -> Query {
     let caps = Caps { features: Features::ALL, ..Caps::default() };
     let expr = parse(text, &caps).expect("parses").expr;
     let steps = Steps::new(Timestamp::from_s(start_s), Timestamp::from_s(end_s), step_s * 1_000);
-    Query { expr, text: text.to_owned(), steps: steps.expect("a grid"), instant: false }
+    Query { expr: expr.into(), text: text.into(), steps: steps.expect("a grid"), instant: false }
 }
 
 /// Renders a result with the bits of its samples.

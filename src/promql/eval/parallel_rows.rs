@@ -530,7 +530,7 @@ mod tests {
         let expr = parse(text, &Caps::default()).expect("an expression").expr;
         let (first, last) = (Timestamp::from_s(0), Timestamp::from_s(700));
         let steps = Steps::new(first, last, 20_000).expect("a grid");
-        let query = Query { expr, text: text.to_owned(), steps, instant: false };
+        let query = Query { expr: expr.into(), text: text.into(), steps, instant: false };
         run(&query, snapshot, &Options { limits, ..Options::default() }, budget)
     }
 

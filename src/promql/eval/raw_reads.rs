@@ -132,7 +132,7 @@ mod tests {
         let expr =
             syntax::parse(text, &Caps { features: Features::ALL, ..Caps::default() }).expect("valid").expr;
         let steps = Steps::new(Timestamp::from_s(1_000), Timestamp::from_s(2_000), 100_000).expect("steps");
-        let query = Query { expr, text: text.to_owned(), steps, instant: false };
+        let query = Query { expr: expr.into(), text: text.into(), steps, instant: false };
         let options = Options::default();
         let plan = plan::build(&query, &options, &Budget::default()).expect("a plan");
         let all = raw_reads(&plan, &query, &options);

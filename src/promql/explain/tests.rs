@@ -25,7 +25,7 @@ fn store() -> Snapshot {
 fn query(text: &str) -> Query {
     let expr = parse(text, &Caps::default()).expect("parses").expr;
     let steps = Steps::new(Timestamp::from_s(600), Timestamp::from_s(1_200), 60_000).expect("a grid");
-    Query { expr, text: text.to_owned(), steps, instant: false }
+    Query { expr: expr.into(), text: text.into(), steps, instant: false }
 }
 
 fn explained(text: &str) -> (QueryResult, PlanNode) {

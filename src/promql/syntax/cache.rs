@@ -1,5 +1,5 @@
 //! A cache of parsed expressions and selectors per organisation. A dashboard sends the same ones
-//! every few seconds. Parsing one takes 5 to 20 µs, cloning its tree about 1 µs.
+//! every few seconds. Parsing one takes 5 to 20 µs. Its tree is shared by its queries.
 
 use std::sync::Arc;
 
@@ -34,20 +34,21 @@ impl ExpressionCache {
     ///
     /// # Errors
     /// The errors of [`parse`]. Errors are not cached.
-    pub fn parse(&self, org: OrgId, text: &str) -> Result<Expr, SyntaxError> {
+    pub fn parse(&self, org: OrgId, text: &str) -> Result<Arc<Expr>, SyntaxError> {
         if let Some(cached) = self.expressions.get(org, text) {
-            return Ok(Expr::clone(&cached));
+            return Ok(cached);
         }
         let expr = parse(text, &self.caps)?.expr;
         // A search with a compiled pattern needs buffers that grow (`PatternCache`).
         let has_compiled = |matcher: &Matcher| matcher.pattern().is_some_and(Pattern::is_compiled);
         if !expr.selectors().into_iter().flatten().any(has_compiled) {
             // A clone has no spare capacity.
-            let cached = expr.clone();
+            let cached = Arc::new(expr.clone());
             let bytes = ENTRY_BYTES + text.len() + cached.memory_usage();
-            self.expressions.insert(org, text, Arc::new(cached), bytes);
+            self.expressions.insert(org, text, Arc::clone(&cached), bytes);
+            return Ok(cached);
         }
-        Ok(expr)
+        Ok(Arc::new(expr))
     }
 
     /// Like [`parse_selector`], within the caps and cached, with at most `patterns` regular

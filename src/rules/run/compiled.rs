@@ -9,7 +9,7 @@ use crate::promql::explain::Estimate;
 use crate::promql::syntax::tree::Expr;
 use crate::promql::{Query, QueryError, Value, VectorSample};
 use crate::rules::alert::{ALERTS, ALERTS_FOR_STATE, AlertDurations, AlertInput, RuleAnnotations};
-use crate::rules::group::{Rule, RuleKind};
+use crate::rules::group::Rule;
 use crate::rules::template::{Template, TemplateData};
 use crate::tsdb::Snapshot;
 
@@ -31,21 +31,34 @@ pub(in crate::rules) struct CompiledRule {
     fixed_annotations: Option<Arc<RuleAnnotations>>,
     /// See [`CompiledRule::metrics_read`].
     reads: Option<BTreeSet<String>>,
+    /// The labels that a recording rule sets, its metric first. Empty for an alerting rule.
+    recorded_labels: Vec<(Arc<str>, Arc<str>)>,
+    /// See [`CompiledRule::metrics_written`].
+    writes: Vec<Arc<str>>,
 }
 
 impl CompiledRule {
     /// Prepares a rule.
     pub(in crate::rules) fn new(rule: Arc<Rule>) -> CompiledRule {
         let query = Query {
-            expr: rule.parsed.expr.clone(),
-            text: rule.expr.clone(),
+            expr: Arc::new(rule.parsed.expr.clone()),
+            text: rule.expr.as_str().into(),
             steps: Steps::once(Timestamp::from_ms(0)),
             instant: true,
         };
         let Some(alerting) = rule.alerting() else {
-            let (labels, annotations) = (Vec::new(), Vec::new());
-            let reads = metrics_of(&query.expr);
-            return CompiledRule { rule, query, labels, annotations, fixed_annotations: None, reads };
+            let metric = (METRIC_NAME.into(), Arc::from(rule.name()));
+            let others = rule.labels.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into()));
+            return CompiledRule {
+                reads: metrics_of(&query.expr),
+                writes: vec![Arc::clone(&metric.1)],
+                recorded_labels: std::iter::once(metric).chain(others).collect(),
+                rule,
+                query,
+                labels: Vec::new(),
+                annotations: Vec::new(),
+                fixed_annotations: None,
+            };
         };
         let name = format!("__alert_{}", rule.name());
         let texts = |texts: &BTreeMap<String, String>| -> Templates {
@@ -58,7 +71,8 @@ impl CompiledRule {
         let mut all = rule.labels.values().chain(alerting.annotations.values());
         let queries = all.any(|text| is_template(text) && text.contains("query"));
         let reads = if queries { None } else { metrics_of(&query.expr) };
-        CompiledRule { rule, query, labels, annotations, fixed_annotations, reads }
+        let (recorded_labels, writes) = (Vec::new(), vec![ALERTS.into(), ALERTS_FOR_STATE.into()]);
+        CompiledRule { rule, query, labels, annotations, fixed_annotations, reads, recorded_labels, writes }
     }
 
     /// Returns the durations of an alerting rule.
@@ -82,13 +96,9 @@ impl CompiledRule {
         self.reads.as_ref()
     }
 
-    /// Returns whether the rule may read series of another rule of its group.
-    pub(in crate::rules) fn may_read(&self, other: &CompiledRule) -> bool {
-        let Some(reads) = &self.reads else { return true };
-        match &other.rule.kind {
-            RuleKind::Recording { record } => reads.contains(record),
-            RuleKind::Alerting(_) => [ALERTS, ALERTS_FOR_STATE].iter().any(|metric| reads.contains(*metric)),
-        }
+    /// Returns the metrics that the rule writes.
+    pub(in crate::rules) fn metrics_written(&self) -> &[Arc<str>] {
+        &self.writes
     }
 
     /// Evaluates the expression at a time.
@@ -132,19 +142,9 @@ impl CompiledRule {
 
     /// Sets the name and the labels of a recording rule.
     pub(in crate::rules) fn renamed(&self, result: Vec<VectorSample>) -> Vec<VectorSample> {
-        let RuleKind::Recording { record } = &self.rule.kind else { return Vec::new() };
-        let name: Arc<str> = Arc::from(record.as_str());
-        let metric: Arc<str> = Arc::from(METRIC_NAME);
-        let set: Vec<(Arc<str>, Arc<str>)> = self
-            .rule
-            .labels
-            .iter()
-            .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
-            .collect();
         let converted = result.into_iter().map(|sample| {
             let mut builder = sample.labels.to_builder();
-            builder.set(Arc::clone(&metric), Arc::clone(&name));
-            for (name, value) in &set {
+            for (name, value) in &self.recorded_labels {
                 builder.set(Arc::clone(name), Arc::clone(value));
             }
             VectorSample { labels: builder.build(), ..sample }

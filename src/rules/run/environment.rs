@@ -144,7 +144,7 @@ impl TemplateQuery for TemplateQueries<'_> {
     fn query(&self, expr: &str) -> Result<Vec<VectorSample>, String> {
         let parsed = parse(expr, &self.context.settings.caps).map_err(|error| error.to_string())?;
         let query =
-            Query { expr: parsed.expr, text: expr.to_owned(), steps: Steps::once(self.at), instant: true };
+            Query { expr: parsed.expr.into(), text: expr.into(), steps: Steps::once(self.at), instant: true };
         self.context.vector(self.snapshot, &query)
     }
 }

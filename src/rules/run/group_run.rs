@@ -74,11 +74,12 @@ pub struct GroupRun {
     pub(in crate::rules) leftover: HashSet<Labels>,
 }
 
-/// Samples that were not written yet, with the rule of each.
+/// Samples that were not written yet, with the places and the metrics of their rules.
 #[derive(Default)]
 struct PendingSamples {
     samples: Vec<RuleSample>,
     rules: Vec<usize>,
+    metrics: HashSet<Arc<str>>,
 }
 
 impl GroupRun {
@@ -155,8 +156,10 @@ impl GroupRun {
 
     fn reads_pending(&self, place: usize, pending: &PendingSamples) -> bool {
         let Some(rule) = self.rules.get(place) else { return false };
-        let mut written = pending.rules.iter().filter_map(|written| self.rules.get(*written));
-        written.any(|written| rule.compiled.may_read(&written.compiled))
+        match rule.compiled.metrics_read() {
+            Some(metrics) => metrics.iter().any(|metric| pending.metrics.contains(metric.as_str())),
+            None => !pending.rules.is_empty(),
+        }
     }
 
     fn evaluate_rule(
@@ -187,6 +190,7 @@ impl GroupRun {
                 pending.samples.extend(ended.map(|labels| RuleSample::stale(labels.clone(), sample_at)));
                 rule.series = series;
                 pending.rules.push(place);
+                pending.metrics.extend(rule.compiled.metrics_written().iter().map(Arc::clone));
             }
             Err(message) => {
                 rule.health = RuleHealth::Failed(message);
@@ -219,7 +223,7 @@ impl GroupRun {
 
     /// Writes samples. Returns whether the store accepted all writes; it may have refused samples.
     fn write(&mut self, context: RuleContext<'_>, pending: &mut PendingSamples, now: Timestamp) -> bool {
-        let PendingSamples { samples, rules } = std::mem::take(pending);
+        let PendingSamples { samples, rules, .. } = std::mem::take(pending);
         let (markers, values): (Vec<_>, Vec<_>) = samples.into_iter().partition(RuleSample::is_marker);
         let (refusals, are_values_written) = self.append(context, values, &rules, now);
         for refusal in refusals {

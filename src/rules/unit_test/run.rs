@@ -219,7 +219,7 @@ impl<'a> TestRun<'a> {
     fn value(&self, expr: &str, after_ms: i64) -> Result<Value, String> {
         let parsed = parse(expr, self.rules.caps).map_err(|error| error.to_string())?;
         let steps = Steps::once(self.test.start.plus_ms(after_ms));
-        let query = Query { expr: parsed.expr, text: expr.to_owned(), steps, instant: true };
+        let query = Query { expr: parsed.expr.into(), text: expr.into(), steps, instant: true };
         let snapshot = self.tsdb.snapshot(&Access::whole(ORG));
         let result = run(&query, &snapshot, &self.settings.options, &Budget::default());
         result.map(|result| result.value).map_err(|error| error.to_string())

@@ -42,7 +42,9 @@ pub(super) const STRIPE_SERIES: u32 = 1_024;
 /// The samples of one organisation.
 #[derive(Debug)]
 pub(super) struct Head {
-    stripes: RwLock<Vec<Arc<RwLock<Stripe>>>>,
+    /// Shared with readers, so that a read of many series copies no pointers. A new stripe copies
+    /// the list only if a reader has it.
+    stripes: RwLock<Arc<Vec<Arc<RwLock<Stripe>>>>>,
     barrier: AtomicI64,
     /// Whether the current seal takes samples of any time.
     closes_all: AtomicBool,
@@ -164,9 +166,8 @@ impl Head {
     }
 
     fn bounds(&self) -> Option<Span> {
-        let stripes = self.spans().stripes;
-        let bounds = |stripe: &Arc<RwLock<Stripe>>| stripe.read().ignore_poison().bounds();
-        stripes.iter().filter_map(bounds).reduce(Span::with)
+        let bounds = |stripe: &RwLock<Stripe>| stripe.read().ignore_poison().bounds();
+        self.spans().stripes().filter_map(bounds).reduce(Span::with)
     }
 
     /// Removes the samples of a series inside `range`. Later samples in that range are stored as
@@ -178,8 +179,8 @@ impl Head {
     }
 
     fn change_all(&self, mut change: impl FnMut(&mut Stripe)) {
-        for stripe in self.spans().stripes {
-            self.change(&stripe, &mut change);
+        for stripe in self.spans().stripes() {
+            self.change(stripe, &mut change);
         }
     }
 
@@ -205,7 +206,7 @@ impl Head {
         let mut stripes = self.stripes.write().ignore_poison();
         let place = (series / STRIPE_SERIES) as usize;
         if stripes.len() <= place {
-            stripes.resize_with(place + 1, Arc::default);
+            Arc::make_mut(&mut stripes).resize_with(place + 1, Arc::default);
         }
         // The stripe was just created, so the default, which is not shared, is never used.
         stripes.get(place).map(Arc::clone).unwrap_or_default()
@@ -316,7 +317,7 @@ impl Head {
 
     /// Returns the current stripes, for reads of many series.
     pub(super) fn spans(&self) -> Spans {
-        Spans { stripes: self.stripes.read().ignore_poison().clone() }
+        Spans { stripes: Arc::clone(&self.stripes.read().ignore_poison()) }
     }
 }
 
@@ -327,7 +328,7 @@ pub(super) const fn slot(series: u32) -> usize {
 
 /// The stripes at one moment, for reads of many series.
 pub(super) struct Spans {
-    stripes: Vec<Arc<RwLock<Stripe>>>,
+    stripes: Arc<Vec<Arc<RwLock<Stripe>>>>,
 }
 
 impl Spans {

@@ -116,7 +116,11 @@ impl Family {
         table: &Table,
         rows: &(impl Iterator<Item = usize> + Clone),
     ) -> Option<Vec<u32>> {
-        RowComparer::of(self, table).packed(rows)
+        let comparer = RowComparer::of(self, table);
+        if comparer.are_in_order(rows) {
+            return Some((0u32..).zip(rows.clone()).map(|(place, _)| place).collect());
+        }
+        comparer.packed(rows)
     }
 }
 
@@ -158,6 +162,13 @@ impl<'t> RowComparer<'t> {
             }
         }
         Ordering::Equal
+    }
+
+    /// Returns whether rows are in the order of their labels. They often are, because many exporters
+    /// sort the series of a metric.
+    fn are_in_order(&self, rows: &(impl Iterator<Item = usize> + Clone)) -> bool {
+        let rows = rows.clone().map(|row| u32::try_from(row).unwrap_or(u32::MAX));
+        rows.is_sorted_by(|a, b| self.compare(*a, *b).is_le())
     }
 
     /// Sorts the first `rows` rows.

@@ -96,7 +96,7 @@ impl Evaluator<'_> {
         steps: Steps,
         instant: bool,
     ) -> Result<QueryResult, QueryError> {
-        let query = Query { expr: expr.clone(), text: text.to_owned(), steps, instant };
+        let query = Query { expr: expr.clone().into(), text: text.into(), steps, instant };
         let options = Options {
             delayed_name_removal: self.mode.delayed_name_removal,
             use_start_timestamps: true,

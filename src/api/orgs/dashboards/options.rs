@@ -144,7 +144,7 @@ fn texts(run: &mut QueryRun, found: &Listing<Arc<str>>) -> ApiResult<Vec<u8>> {
 /// Lists the series of an instant query with their values.
 fn result(run: &mut QueryRun, text: String, at: Timestamp) -> ApiResult<Vec<u8>> {
     let expr = run.expression("variable", &text)?;
-    let query = Query { expr, text, steps: Steps::once(at), instant: true };
+    let query = Query { expr, text: text.into(), steps: Steps::once(at), instant: true };
     let answer = run.evaluate(&query, EvalOptions::default())?;
     let infos = run.annotate(answer.annotations);
     let mut value = answer.value;

@@ -71,8 +71,8 @@ fn newest_samples(
     let window =
         MatrixSelector { selector: selector.clone(), range: DurationExpr::Fixed(lookback_ms.max(1)) };
     let evaluated = |expr: Expr| {
-        let text = expr.to_string();
-        let query = Query { expr, text, steps: Steps::once(now), instant: true };
+        let text = expr.to_string().into();
+        let query = Query { expr: expr.into(), text, steps: Steps::once(now), instant: true };
         run.evaluate(&query, EvalOptions { lookback_ms: None, nocache: true }).map(|result| result.value)
     };
     let Value::Vector(live) = evaluated(Expr::Vector(selector))? else { return Ok(()) };

@@ -51,7 +51,7 @@ fn render(text: &str, snapshot: &Snapshot, instant: bool, delayed_name_removal: 
     let expr = parse(text, &Caps::default()).expect("an expression").expr;
     let (first, last) = (Timestamp::from_s(1_000), Timestamp::from_s(1_000 + STEPS * STEP_S));
     let steps = Steps::new(first, if instant { first } else { last }, STEP_S * 1_000).expect("a grid");
-    let query = Query { expr, text: String::new(), steps, instant };
+    let query = Query { expr: expr.into(), text: "".into(), steps, instant };
     let options = Options { lookback_ms: STEP_S * 1_000, delayed_name_removal, ..Options::default() };
     match run(&query, snapshot, &options, &Budget::default()) {
         Ok(answer) => format!("{:?} {:?}", answer.value, answer.annotations),
