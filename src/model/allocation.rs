@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Allocations up to this size are not checked; [`SPARE_BYTES`] covers them. Queries lease memory in
-/// units of this size.
+/// Allocations up to this size are not checked; [`SPARE_BYTES`] covers them. Queries lease memory
+/// in units of this size.
 const CHECKED_BYTES: u64 = 1 << 20;
 /// The memory in bytes that must remain for small allocations after a large one.
 const SPARE_BYTES: u64 = 8 << 20;

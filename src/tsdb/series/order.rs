@@ -164,8 +164,8 @@ impl<'t> RowComparer<'t> {
         Ordering::Equal
     }
 
-    /// Returns whether rows are in the order of their labels. They often are, because many exporters
-    /// sort the series of a metric.
+    /// Returns whether rows are in the order of their labels. They often are, because many
+    /// exporters sort the series of a metric.
     fn are_in_order(&self, rows: &(impl Iterator<Item = usize> + Clone)) -> bool {
         let rows = rows.clone().map(|row| u32::try_from(row).unwrap_or(u32::MAX));
         rows.is_sorted_by(|a, b| self.compare(*a, *b).is_le())
