@@ -48,7 +48,8 @@ impl CompiledRule {
         };
         let Some(alerting) = rule.alerting() else {
             let metric = (METRIC_NAME.into(), Arc::from(rule.name()));
-            let others = rule.labels.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into()));
+            let others =
+                rule.labels.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into()));
             return CompiledRule {
                 reads: metrics_of(&query.expr),
                 writes: vec![Arc::clone(&metric.1)],

@@ -259,7 +259,7 @@ mod tests {
     use crate::tsdb::series::identity::HashSecret;
 
     /// Defines series, each with an id and the values of two labels, and checks the order of the
-    /// family's rows.
+    /// family's rows, and that of every third row.
     fn check(table: &mut Table, series: &BTreeSet<(u32, u32, u32)>) {
         for (id, a, b) in series {
             let (a, b) = (format!("v{a}"), format!("v{b}"));
@@ -269,6 +269,10 @@ mod tests {
         }
         let family = &table.families[0];
         let labels = |row: &u32| table.row_labels(family, *row as usize);
+        let some = (0..family.ids.len()).step_by(3);
+        let sorted = family.sorted(table, &some).expect("short codes");
+        assert_eq!(sorted.len(), some.len());
+        assert!(sorted.is_sorted_by(|a, b| labels(&(a * 3)) < labels(&(b * 3))));
         match family.in_order(table) {
             None => assert!(family.ids.len() < ROWS_MIN),
             Some(order) => {
@@ -290,6 +294,15 @@ mod tests {
                 check(&mut table, batch);
                 (0..ages).for_each(|_| table.age_orders());
             }
+        }
+    }
+
+    #[test]
+    fn rows_that_are_stored_in_order_or_in_reverse_are_sorted() {
+        let values: [fn(u32) -> u32; 2] = [|n| n + 10, |n| 40 - n];
+        for value in values {
+            let series = (1..20).map(|n| (n, value(n), n)).collect();
+            check(&mut Table::new(HashSecret::of(&[1; 32], 1)), &series);
         }
     }
 

@@ -358,7 +358,11 @@ impl QueryRun {
     ///
     /// # Errors
     /// 400 `bad_expr`, 403 `embed_restricted`.
-    pub(in crate::api::orgs) fn expression(&self, parameter: &'static str, text: &str) -> ApiResult<Arc<Expr>> {
+    pub(in crate::api::orgs) fn expression(
+        &self,
+        parameter: &'static str,
+        text: &str,
+    ) -> ApiResult<Arc<Expr>> {
         let org = self.access.org;
         let parsed = self.expressions.parse(org, text);
         let expr = parsed.map_err(|error| self.error_or(bad_expression(parameter, &error)))?;
