@@ -213,7 +213,9 @@ impl BodyClass {
             (Some("prometheus"), ..) if method == Method::POST => BodyClass::QueryForm,
             (Some("notifications" | "alertmanager"), ..) => BodyClass::QueryBatch,
             (Some("query"), Some("batch"), None, _) => BodyClass::QueryBatch,
-            (Some("query"), Some("live"), None, _) => BodyClass::QueryForm,
+            (Some("query"), Some("live" | "range" | "instant" | "expr-range" | "expr-instant"), None, _) => {
+                BodyClass::QueryForm
+            }
             _ => BodyClass::Other,
         }
     }
@@ -615,6 +617,10 @@ mod tests {
         assert_eq!(post("/api/v1/orgs/acme/api-keys"), 64);
         assert_eq!(post("/api/v1/orgs/acme/dashboards/a"), 4 * 1_024);
         assert_eq!(post("/api/v1/orgs/acme/prometheus/api/v1/query"), 256);
+        for path in ["live", "range", "instant", "expr-range", "expr-instant"] {
+            assert_eq!(post(&format!("/api/v1/orgs/acme/query/{path}")), 256, "{path}");
+        }
+        assert_eq!(post("/api/v1/orgs/acme/query/estimate"), 64);
         assert_eq!(post("/api/v1/orgs/acme/query/batch"), 1_024);
         assert_eq!(post("/api/v1/orgs/acme/query/batch/more"), 64);
         for path in [

@@ -133,6 +133,19 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self.row("POST", path, auth, summary, handler)
     }
 
+    /// Adds `GET path` and `POST path` with one handler, whose parameters are those of the URL and
+    /// of the form.
+    #[must_use]
+    pub fn get_and_form<H: Handler<T, S, Future = ResponseFuture> + Sync, T: 'static>(
+        self,
+        path: &'static str,
+        auth: Auth,
+        summary: &'static str,
+        handler: H,
+    ) -> Routes<S> {
+        self.get(path, auth, summary, handler.clone()).post(path, auth, summary, handler)
+    }
+
     /// Adds `PUT path`.
     #[must_use]
     pub fn put<H: Handler<T, S, Future = ResponseFuture> + Sync, T: 'static>(

@@ -36,7 +36,7 @@ async fn preflights_are_answered_for_any_origin_on_read_endpoints_only() {
                 reply.header("access-control-allow-headers"),
                 "authorization, content-type, if-none-match"
             );
-            assert_eq!(reply.header("access-control-max-age"), "600");
+            assert_eq!(reply.header("access-control-max-age"), "7200");
             assert_eq!(reply.header("access-control-allow-private-network"), "true");
             assert!(!reply.headers.contains_key("access-control-allow-credentials"));
         }

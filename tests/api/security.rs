@@ -131,7 +131,7 @@ async fn tokens_are_accepted_from_other_origins_and_cookies_are_not() {
     assert_eq!((reply.status.as_u16(), reply.header("access-control-allow-origin")), (204, "*"));
     let allowed = reply.header("access-control-allow-headers");
     assert_eq!(allowed, "authorization, content-type, if-none-match");
-    assert_eq!(reply.header("access-control-max-age"), "600");
+    assert_eq!(reply.header("access-control-max-age"), "7200");
     assert_eq!(reply.header("access-control-allow-credentials"), "");
     for closed in ["/api/v1/orgs", "/auth/login", "/api/v1/orgs/acme/api-keys", "/api/v1/orgs/acme/write"] {
         let reply = send(&server, preflight(closed)).await;

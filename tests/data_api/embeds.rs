@@ -230,7 +230,7 @@ async fn a_blocked_origin_is_refused_until_it_is_unblocked_and_its_streams_end()
 }
 
 /// Computes for a while; `n` makes it another query.
-fn heavy(n: usize) -> String {
+pub(crate) fn heavy(n: usize) -> String {
     let expr = format!("sum_over_time(quantile_over_time(0.{n:03}, vector(time())[20m:1s])[5m:1s])");
     format!("/api/v1/orgs/acme/query/expr-instant?expr={}", escaped(&expr))
 }

@@ -16,6 +16,7 @@ mod batch;
 mod dashboard_viewers;
 mod deleting;
 mod embeds;
+mod forms;
 mod importing;
 mod listings;
 mod live;

@@ -477,7 +477,12 @@ impl LawTest {
             }
         }
         for path in paths {
-            let (scoped, alone) = (self.get("acme", &scoped, &path), self.get(&slug, &whole, &path));
+            // Half of the cases send queries as forms, which have the same restrictions.
+            let scoped = match path.starts_with("query/expr-") && self.cases.get().is_multiple_of(2) {
+                true => self.runtime.block_on(self.fixture.post_form(&scoped, "acme", &path)),
+                false => self.get("acme", &scoped, &path),
+            };
+            let alone = self.get(&slug, &whole, &path);
             prop_assert_ne!(scoped.status.as_u16(), 429, "{}", scoped.body);
             let has_data = !alone.body.contains("\"data\":[]") && !alone.body.contains("\"result\":[]");
             let (some, none) = self.responses.get();

@@ -163,6 +163,15 @@ impl DataFixture {
         self.server.get(&format!("/api/v1/orgs/acme/{path}"), who).await
     }
 
+    /// Sends a path and its query string as a `POST` whose form is the query string.
+    pub(crate) async fn post_form(&self, who: &Who, slug: &str, path_and_query: &str) -> Reply {
+        let (path, form) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+        let request = ask("POST", &format!("/api/v1/orgs/{slug}/{path}"), who)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(Body::from(form.to_owned()));
+        self.server.send(request.expect("a request")).await
+    }
+
     /// Returns an embed token with these restrictions.
     pub(crate) async fn embed(&self, ms: Value) -> Who {
         let (key, _) = self

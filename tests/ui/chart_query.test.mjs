@@ -63,11 +63,11 @@ test('a fixed range covers both ends, and stops at now', () => {
 test('the tail asks for one point of the same query', () => {
   const query = chartQuery(element({ org: 'a/b', expr: 'up', range: '30d' }), 600, 'http://x', 1_700_000_123);
   assert.equal(query.path, '/api/v1/orgs/a%2Fb/query/expr-range');
-  assert.equal(query.tailParams.get('start'), '1700000123');
-  assert.equal(query.tailParams.get('end'), '1700000123');
-  assert.equal(query.tailParams.get('expr'), 'up');
+  assert.equal(query.tailForm.get('start'), '1700000123');
+  assert.equal(query.tailForm.get('end'), '1700000123');
+  assert.equal(query.tailForm.get('expr'), 'up');
   assert.equal(
-    chartQuery(element({ org: 'a', expr: 'up', range: '15m' }), 600, 'http://x', 1_700_000_123).tailParams,
+    chartQuery(element({ org: 'a', expr: 'up', range: '15m' }), 600, 'http://x', 1_700_000_123).tailForm,
     null,
   );
   assert.equal(chartQuery(element({ org: 'a' }), 600, 'http://x'), null);

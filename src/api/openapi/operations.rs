@@ -77,17 +77,12 @@ pub(super) fn of(method: &str, path: &str) -> Option<Operation> {
 /// Returns the description of a data endpoint, which is in the table of [`parameters`].
 fn data(method: &str, below: &str) -> Option<Operation> {
     let (_, schema, groups, errors) = parameters::endpoint(below.strip_prefix("/orgs/{slug}/")?)?;
-    let mount = below.contains("/prometheus/");
-    let (body, query) = match (method, mount) {
-        ("POST", true) => (BodySchema::Form, *groups),
-        ("POST", false) => return None,
-        _ => (BodySchema::Empty, *groups),
-    };
+    let body = if method == "POST" { BodySchema::Form } else { BodySchema::Empty };
     let responses: &[(u16, &str, &str)] = match *schema {
         "" => DONE,
         schema => DATA_RESPONSES.iter().find(|(name, _)| *name == schema).map(|(_, responses)| *responses)?,
     };
-    Some(Operation { at: "", body, responses, errors, query })
+    Some(Operation { at: "", body, responses, errors, query: groups })
 }
 
 /// A schema and its responses.

@@ -165,8 +165,7 @@ fn both<H: Handler<T, ReadDeps, Future = ResponseFuture> + Sync, T: 'static>(
     summary: &'static str,
     handler: H,
 ) -> Routes<ReadDeps> {
-    let auth = Auth::PrometheusCaller(endpoint);
-    routes.get(path, auth, summary, handler.clone()).post(path, auth, summary, handler)
+    routes.get_and_form(path, Auth::PrometheusCaller(endpoint), summary, handler)
 }
 
 async fn root(caller: PrometheusCaller, PathOf(slug): PathOf<String>) -> ApiResult<&'static str> {

@@ -3,6 +3,9 @@
 //! query, `query/batch`, which runs many queries, and `query/live`, which streams their points.
 //! `render.svg` and `render.png` draw the result of a query.
 //!
+//! The first four also take their parameters as a form, by `POST`. So a page of another origin uses
+//! one URL for all queries, and a browser reuses its CORS preflight, which it stores by URL.
+//!
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
 pub mod active;
@@ -51,25 +54,25 @@ use crate::promql::{Annotations, Query, Value};
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
     Routes::new()
-        .get(
+        .get_and_form(
             "/orgs/{slug}/query/range",
             Auth::QueryCaller(Endpoint::Range),
             "Run a structured query or an expression over a time range",
             range,
         )
-        .get(
+        .get_and_form(
             "/orgs/{slug}/query/instant",
             Auth::QueryCaller(Endpoint::Instant),
             "Run a structured query or an expression at one time",
             instant,
         )
-        .get(
+        .get_and_form(
             "/orgs/{slug}/query/expr-instant",
             Auth::QueryCaller(Endpoint::Expr),
             "Evaluate a PromQL expression at one time",
             expr_instant,
         )
-        .get(
+        .get_and_form(
             "/orgs/{slug}/query/expr-range",
             Auth::QueryCaller(Endpoint::Expr),
             "Evaluate a PromQL expression over a time range",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts as _, Request};
+use axum::http::Method;
 
 use super::deps::ReadDeps;
 use super::inline::QueryFingerprint;
@@ -35,7 +36,7 @@ impl<S: Send + Sync> FromRequest<S> for MergedParams {
 pub(in crate::api::orgs) struct ReadRequest {
     /// The query, without its range, timeout and listed text.
     pub(in crate::api::orgs) query: QueryRequest,
-    /// The parameters of the URL; on the Prometheus mount also those of the form.
+    /// The parameters of the URL and of the form.
     pub(in crate::api::orgs) params: Params,
     /// The metric or label in the path; empty if the path has none.
     pub(in crate::api::orgs) name: String,
@@ -74,7 +75,8 @@ impl PendingRead {
         let auth = required_auth(&parts)?;
         let (caller, endpoint, has_form) = match auth {
             Auth::QueryCaller(endpoint) | Auth::PictureCaller(endpoint) => {
-                (QueryCaller::from_request_parts(&mut parts, &()).await?, Some(endpoint), false)
+                let caller = QueryCaller::from_request_parts(&mut parts, &()).await?;
+                (caller, Some(endpoint), parts.method == Method::POST)
             }
             Auth::PrometheusCaller(endpoint) => {
                 (PrometheusCaller::from_request_parts(&mut parts, &()).await?.into(), endpoint, true)

@@ -66,7 +66,7 @@ export function follow(query, responses, host) {
     if (first <= grid.start || last - grid.end >= grid.end - grid.start) return host.reload();
     if (!(last >= first)) return;
     try {
-      const answer = await fetchData({ ...query, params: query.between(first, last), signal });
+      const answer = await fetchData({ ...query, form: query.between(first, last), signal });
       points.insert(answer.data?.result ?? []);
       host.changed();
     } catch {

@@ -63,7 +63,7 @@ export class Loader {
     try {
       const [answer, tail] = await Promise.all([
         kept ?? fetchData({ ...query, signal, isOnce }),
-        query.tailParams && fetchData({ ...query, params: query.tailParams, signal, isOnce }),
+        query.tailForm && fetchData({ ...query, form: query.tailForm, signal, isOnce }),
       ]);
       if (signal.aborted) return false;
       accept();

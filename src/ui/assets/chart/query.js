@@ -79,9 +79,9 @@ export function timeGrid({ now, range, step, fixed = null }) {
  * @typedef {Object} ChartQuery
  * @property {string} base URL of the server, without a slash at its end
  * @property {string} path
- * @property {URLSearchParams} params of the grid
- * @property {URLSearchParams|null} tailParams of the one point after the grid
- * @property {(start: number, end: number) => URLSearchParams} between of a part of the grid
+ * @property {URLSearchParams} form the parameters of the grid
+ * @property {URLSearchParams|null} tailForm those of the one point after the grid
+ * @property {(start: number, end: number) => URLSearchParams} between those of a part of the grid
  * @property {{start: number, end: number, step: number, tail: number|null}} grid
  * @property {string} org
  * @property {string} expr '' for a structured query
@@ -131,9 +131,9 @@ export function chartQuery(element, width, server, now = Date.now() / 1000) {
   return {
     base: read('src').replace(/\/+$/, '') || server,
     path: `/api/v1/orgs/${encodeURIComponent(org)}/query/${expr ? 'expr-range' : 'range'}`,
-    params: between(grid.start, grid.end),
+    form: between(grid.start, grid.end),
     between,
-    tailParams: grid.tail === null ? null : between(grid.tail, grid.tail),
+    tailForm: grid.tail === null ? null : between(grid.tail, grid.tail),
     grid,
     org,
     expr,

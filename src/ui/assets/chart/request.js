@@ -10,7 +10,8 @@ export { ApiError, readError };
  * @typedef {Object} DataRequest
  * @property {string} base URL of the server, without a slash at its end
  * @property {string} path below it
- * @property {URLSearchParams} [params]
+ * @property {URLSearchParams} [params] in the URL
+ * @property {URLSearchParams} [form] sent with POST if there is a token, otherwise in the URL
  * @property {any} [body] sent as JSON with POST
  * @property {string} [token]
  * @property {string} [tokenEndpoint] with `token`, makes it an embed request; without both the
@@ -39,23 +40,29 @@ export const isOwnOrigin = (base) =>
 
 /**
  * Sends one request with a credential. Returns the response, which may be an error.
+ *
+ * A page of another origin needs a preflight, which browsers reuse for two hours if the URL is the
+ * same. Chromium does not reuse it for `no-store`, which a POST does not need: no cache keeps its
+ * response.
  * @param {DataRequest} request
  * @param {string|undefined} bearer
  * @throws {ApiError} `no_credential` before the request, `unreachable` without a response
  */
-export async function answerOf({ base, path, params, body, tag, signal }, bearer) {
+export async function answerOf({ base, path, params, form, body, tag, signal }, bearer) {
   if (!bearer && !isOwnOrigin(base)) {
     throw new ApiError({ code: 'no_credential', detail: `A page of another origin than ${base} needs a token.` });
   }
-  return fetch(`${base}${path}${params ? `?${params}` : ''}`, {
-    ...(body && { method: 'POST', body: JSON.stringify(body) }),
+  const query = bearer ? params : (params ?? form);
+  const content = body ? JSON.stringify(body) : bearer && form;
+  return fetch(`${base}${path}${query ? `?${query}` : ''}`, {
+    ...(content && { method: 'POST', body: content }),
     signal,
-    cache: 'no-store',
+    cache: content ? 'default' : 'no-store',
     credentials: bearer ? 'omit' : 'same-origin',
     headers: {
       ...(bearer && { Authorization: `Bearer ${bearer}` }),
       ...(body && { 'Content-Type': 'application/json' }),
-      ...(tag && { 'If-None-Match': tag }),
+      ...(tag && !content && { 'If-None-Match': tag }),
     },
   }).catch((error) => {
     if (error.name === 'AbortError') throw error;
