@@ -45,8 +45,8 @@ export function queryInput({
   let past = /** @type {string[]} */ (recall(historyKey, []));
   let place = past.length;
   let draft = '';
-  /** The part before the caret that a suggestion replaces. */
-  let word = '';
+  /** The part before the caret that a suggestion replaces, and the text before it. */
+  let [word, lead] = ['', ''];
   let timer = 0;
   /** @type {AbortController | null} */
   let request = null;
@@ -126,7 +126,10 @@ export function queryInput({
     replace(0, input.value.length, text);
     changed();
   };
+  /** Whether the caret is still where the suggestions belong. */
+  const isCurrent = () => input.value.slice(0, input.selectionEnd) === lead + word;
   const accept = (/** @type {Option} */ option) => {
+    if (!isCurrent()) return close();
     const at = input.selectionStart;
     const caret = option.insert.indexOf('‸');
     let text = option.insert.replace('‸', '');
@@ -145,6 +148,11 @@ export function queryInput({
       close();
       return;
     }
+    // Until there are new suggestions, those that no longer fit must not be accepted.
+    const before = input.value.slice(0, at);
+    word = before.startsWith(lead) ? before.slice(lead.length) : '';
+    if (isCurrent()) list.narrow(word);
+    else list.close();
     timer = setTimeout(async () => {
       request = new AbortController();
       const { signal } = request;
@@ -152,7 +160,7 @@ export function queryInput({
       suggestions ??= await import('./query_input/completion.js').then(({ completer }) => completer(org), () => null);
       const found = (await suggestions?.(completion, signal).catch(() => [])) ?? [];
       if (signal.aborted || document.activeElement !== input) return;
-      word = completion.word;
+      [word, lead] = [completion.word, before.slice(0, before.length - completion.word.length)];
       list.open(found);
     }, PAUSE_MS);
   };
@@ -184,6 +192,7 @@ export function queryInput({
     width = input.clientWidth;
   }).observe(input);
   input.addEventListener('keydown', (event) => {
+    if (list.isOpen() && !isCurrent()) list.close();
     const isOpen = list.isOpen();
     /**
      * Each returns false if the key keeps its usual effect.

@@ -59,21 +59,27 @@ export function optionsList({ id, input, accept }) {
       ),
       h('span', { class: 'kind', text: option.note }),
     );
+  /** @param {Option[]} found */
+  const open = (found) => {
+    options = found;
+    active = -1;
+    list.replaceChildren(...options.map(row));
+    list.scrollTop = 0;
+    list.hidden = options.length === 0;
+    input.removeAttribute('aria-activedescendant');
+    status.textContent = options.length ? `${counted(options.length, 'suggestion')}, arrow down to choose` : '';
+  };
   return {
     nodes: [list, status],
     close,
     isOpen: () => !list.hidden,
     /** The option that is marked; without one, the first if `orFirst`. @param {boolean} orFirst */
     chosen: (orFirst) => options[orFirst ? Math.max(0, active) : active],
-    /** @param {Option[]} found */
-    open(found) {
-      options = found;
-      active = -1;
-      list.replaceChildren(...options.map(row));
-      list.scrollTop = 0;
-      list.hidden = options.length === 0;
-      input.removeAttribute('aria-activedescendant');
-      status.textContent = options.length ? `${counted(options.length, 'suggestion')}, arrow down to choose` : '';
+    open,
+    /** Removes the options without this part, and the one that is equal to it. @param {string} word */
+    narrow(word) {
+      const lower = word.toLowerCase();
+      open(options.filter(({ text }) => text !== word && text.toLowerCase().includes(lower)));
     },
     /** Marks the next option, or with -1 the one before. @param {1 | -1} by */
     move(by) {
