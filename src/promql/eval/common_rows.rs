@@ -76,7 +76,7 @@ fn metric(matchers: &[Matcher]) -> Option<String> {
 
 /// Returns the recipes that more than one aggregation of a plan uses.
 pub(super) fn shared_recipes(plan: &Plan) -> Vec<RowRecipe> {
-    let (mut seen_once, mut shared) = (Vec::new(), Vec::new());
+    let mut aggregations = Vec::new();
     let mut pending: Vec<Node<'_>> = match plan {
         Plan::Vector(node) => vec![Node::Vector(node)],
         Plan::Scalar(node) => vec![Node::Scalar(node)],
@@ -85,10 +85,18 @@ pub(super) fn shared_recipes(plan: &Plan) -> Vec<RowRecipe> {
     };
     while let Some(node) = pending.pop() {
         pending.extend(node.inputs());
-        let Node::Vector(VectorNode::Aggregate(aggregate)) = node else { continue };
-        let recipe =
-            extra_bytes(aggregate.op).and_then(|_| RowRecipe::of(PushedDown::of(&aggregate.arg).core));
-        match recipe {
+        if let Node::Vector(VectorNode::Aggregate(aggregate)) = node
+            && extra_bytes(aggregate.op).is_some()
+        {
+            aggregations.push(aggregate);
+        }
+    }
+    let (mut seen_once, mut shared) = (Vec::new(), Vec::new());
+    if aggregations.len() < 2 {
+        return shared;
+    }
+    for aggregate in aggregations {
+        match RowRecipe::of(PushedDown::of(&aggregate.arg).core) {
             Some(recipe) if shared.contains(&recipe) => {}
             Some(recipe) if seen_once.contains(&recipe) => shared.push(recipe),
             Some(recipe) => seen_once.push(recipe),
