@@ -81,7 +81,7 @@ test('parameters of the URL stay there with a token, and an ETag is sent with GE
   await fetchAnswer({ ...request, params: new URLSearchParams({ limit: '5' }) });
   await fetchAnswer({ ...request, form: new URLSearchParams({ limit: '5' }) });
   const [get, post] = sent;
-  assert.deepEqual([get.url, get.method, get.tag, get.cache], [`${OTHER}/list?limit=5`, 'GET', '"1"', 'no-store']);
+  assert.deepEqual([get.url, get.method, get.tag, get.cache], [`${OTHER}/list?limit=5`, 'GET', '"1"', 'default']);
   assert.deepEqual([post.url, post.method, post.tag, post.body], [`${OTHER}/list`, 'POST', null, 'limit=5']);
 });
 

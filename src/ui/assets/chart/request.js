@@ -42,8 +42,8 @@ export const isOwnOrigin = (base) =>
  * Sends one request with a credential. Returns the response, which may be an error.
  *
  * A page of another origin needs a preflight, which browsers reuse for two hours if the URL is the
- * same. Chromium does not reuse it for `no-store`, which a POST does not need: no cache keeps its
- * response.
+ * same. Chromium does not reuse it for requests with `no-store`. They do not need it: the responses
+ * have `Cache-Control: no-store`.
  * @param {DataRequest} request
  * @param {string|undefined} bearer
  * @throws {ApiError} `no_credential` before the request, `unreachable` without a response
@@ -57,7 +57,7 @@ export async function answerOf({ base, path, params, form, body, tag, signal }, 
   return fetch(`${base}${path}${query ? `?${query}` : ''}`, {
     ...(content && { method: 'POST', body: content }),
     signal,
-    cache: content ? 'default' : 'no-store',
+    cache: bearer ? 'default' : 'no-store',
     credentials: bearer ? 'omit' : 'same-origin',
     headers: {
       ...(bearer && { Authorization: `Bearer ${bearer}` }),
