@@ -11,8 +11,7 @@ use std::sync::LazyLock;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Allocations up to this size are not checked; [`SPARE_BYTES`] covers them. Queries lease memory
-/// in units of this size.
+/// Smaller allocations are not checked; [`SPARE_BYTES`] covers them.
 const CHECKED_BYTES: u64 = 1 << 20;
 /// The memory in bytes that must remain for small allocations after a large one.
 const SPARE_BYTES: u64 = 8 << 20;
@@ -27,14 +26,14 @@ pub struct OutOfMemory {
 
 /// Checks that the process can allocate `bytes` now, before they are allocated in many parts.
 ///
-/// Costs nothing up to 1 MiB, and two cheap system calls beyond. In a process whose memory
+/// Costs nothing below 1 MiB, and two cheap system calls from 1 MiB on. In a process whose memory
 /// is limited, and from 1 GiB on, it also maps and unmaps the whole size. Threads that allocate
 /// concurrently may still take the memory in between.
 ///
 /// # Errors
 /// [`OutOfMemory`].
 pub fn check_available(bytes: u64) -> Result<(), OutOfMemory> {
-    let is_small = bytes <= CHECKED_BYTES;
+    let is_small = bytes < CHECKED_BYTES;
     if is_small || !can_fail(bytes) || has(bytes.saturating_add(SPARE_BYTES)) {
         Ok(())
     } else {
@@ -91,7 +90,7 @@ pub fn try_with_capacity<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
 pub fn try_reserve_exact<T>(items: &mut Vec<T>, more: usize) -> Result<(), OutOfMemory> {
     let bytes = bytes_of::<T>(more);
     let reserved = items.try_reserve_exact(more).is_ok();
-    if reserved && (bytes <= CHECKED_BYTES || !can_fail(bytes) || has(SPARE_BYTES)) {
+    if reserved && (bytes < CHECKED_BYTES || !can_fail(bytes) || has(SPARE_BYTES)) {
         Ok(())
     } else {
         Err(OutOfMemory { bytes })
