@@ -76,22 +76,15 @@ fn metric(matchers: &[Matcher]) -> Option<String> {
 
 /// Returns the recipes that more than one aggregation of a plan uses.
 pub(super) fn shared_recipes(plan: &Plan) -> Vec<RowRecipe> {
-    let mut aggregations = Vec::new();
-    let mut pending: Vec<Node<'_>> = match plan {
-        Plan::Vector(node) => vec![Node::Vector(node)],
-        Plan::Scalar(node) => vec![Node::Scalar(node)],
-        Plan::Matrix(node) => vec![Node::Matrix(node)],
-        Plan::Text(_) => Vec::new(),
-    };
-    while let Some(node) = pending.pop() {
-        pending.extend(node.inputs());
-        if let Node::Vector(VectorNode::Aggregate(aggregate)) = node
-            && extra_bytes(aggregate.op).is_some()
-        {
-            aggregations.push(aggregate);
+    let aggregations = plan.nodes().filter_map(|node| match node {
+        Node::Vector(VectorNode::Aggregate(aggregate)) => {
+            extra_bytes(aggregate.op).is_some().then_some(aggregate)
         }
-    }
+        _ => None,
+    });
+    let aggregations: Vec<_> = aggregations.collect();
     let (mut seen_once, mut shared) = (Vec::new(), Vec::new());
+    // A recipe is shared by at least two.
     if aggregations.len() < 2 {
         return shared;
     }

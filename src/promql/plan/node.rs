@@ -38,29 +38,34 @@ impl<'p> Node<'p> {
 }
 
 impl Plan {
-    /// Returns the memory in bytes of the compiled regular expressions, including the most that
-    /// searches with them may allocate.
-    pub(in crate::promql) fn pattern_bytes(&self) -> u64 {
+    /// Returns all nodes, each before its inputs. A text has none.
+    pub(in crate::promql) fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
         let mut pending = match self {
             Plan::Scalar(node) => vec![Node::Scalar(node)],
             Plan::Vector(node) => vec![Node::Vector(node)],
             Plan::Matrix(node) => vec![Node::Matrix(node)],
             Plan::Text(_) => Vec::new(),
         };
-        let mut bytes = 0;
-        while let Some(node) = pending.pop() {
-            bytes += match node {
-                Node::Vector(VectorNode::Select(selector)) => bytes_of(&selector.matchers),
-                Node::Vector(VectorNode::Info(info)) => bytes_of(&info.names) + bytes_of(&info.data),
-                Node::Vector(VectorNode::Relabel { relabel: Relabel::Replace { pattern, .. }, .. }) => {
-                    pattern.bytes()
-                }
-                Node::Matrix(MatrixNode { source: MatrixSource::Select(matchers), .. }) => bytes_of(matchers),
-                _ => 0,
-            } as u64;
+        std::iter::from_fn(move || {
+            let node = pending.pop()?;
             pending.extend(node.inputs());
-        }
-        bytes
+            Some(node)
+        })
+    }
+
+    /// Returns the memory in bytes of the compiled regular expressions, including the most that
+    /// searches with them may allocate.
+    pub(in crate::promql) fn pattern_bytes(&self) -> u64 {
+        let bytes = self.nodes().map(|node| match node {
+            Node::Vector(VectorNode::Select(selector)) => bytes_of(&selector.matchers),
+            Node::Vector(VectorNode::Info(info)) => bytes_of(&info.names) + bytes_of(&info.data),
+            Node::Vector(VectorNode::Relabel { relabel: Relabel::Replace { pattern, .. }, .. }) => {
+                pattern.bytes()
+            }
+            Node::Matrix(MatrixNode { source: MatrixSource::Select(matchers), .. }) => bytes_of(matchers),
+            _ => 0,
+        });
+        bytes.sum::<usize>() as u64
     }
 }
 
