@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::handler::Handler;
 use axum::response::Response;
 use serde_json::json;
 
@@ -29,7 +28,6 @@ use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::{Params, PathOf, unescape_name};
 use crate::api::prom_json;
-use crate::api::router::ResponseFuture;
 use crate::api::routes::{Auth, Routes};
 use crate::clock::Stopwatch;
 use crate::model::{Matcher, Steps, StepsError, TimeRange, Timestamp};
@@ -42,73 +40,63 @@ const PROMETHEUS_VERSION: &str = "3.5.0";
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
     let routes = query_routes(health_routes());
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/series",
-        Some(Endpoint::Metrics),
+        Auth::PrometheusCaller(Some(Endpoint::Metrics)),
         "Prometheus: find series",
         series,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/labels",
-        Some(Endpoint::Labels),
+        Auth::PrometheusCaller(Some(Endpoint::Labels)),
         "Prometheus: list label names",
         labels,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/label/{label}/values",
-        Some(Endpoint::Labels),
+        Auth::PrometheusCaller(Some(Endpoint::Labels)),
         "Prometheus: list the values of a label",
         label_values,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/metadata",
-        Some(Endpoint::Metrics),
+        Auth::PrometheusCaller(Some(Endpoint::Metrics)),
         "Prometheus: get type, help text and unit of metrics",
         metadata::metadata,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/format_query",
-        Some(Endpoint::Expr),
+        Auth::PrometheusCaller(Some(Endpoint::Expr)),
         "Prometheus: format an expression",
         format_query,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/status/buildinfo",
-        None,
+        Auth::PrometheusCaller(None),
         "Prometheus: get the version",
         buildinfo,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/status/tsdb",
-        Some(Endpoint::Labels),
+        Auth::PrometheusCaller(Some(Endpoint::Labels)),
         "Prometheus: get the metrics, labels and values with the most series",
         status_tsdb,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/query_exemplars",
-        Some(Endpoint::Expr),
+        Auth::PrometheusCaller(Some(Endpoint::Expr)),
         "Prometheus: get exemplars of the series that an expression selects",
         exemplars,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/rules",
-        None,
+        Auth::PrometheusCaller(None),
         "Prometheus: list rules and their state",
         rules::listing::rules,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/alerts",
-        None,
+        Auth::PrometheusCaller(None),
         "Prometheus: list pending and firing alerts",
         rules::listing::alerts,
     );
@@ -141,31 +129,18 @@ fn health_routes() -> Routes<ReadDeps> {
 
 /// Adds the routes of instant and range queries.
 fn query_routes(routes: Routes<ReadDeps>) -> Routes<ReadDeps> {
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/query",
-        Some(Endpoint::Expr),
+        Auth::PrometheusCaller(Some(Endpoint::Expr)),
         "Prometheus: instant query",
         query,
     );
-    both(
-        routes,
+    routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/query_range",
-        Some(Endpoint::Expr),
+        Auth::PrometheusCaller(Some(Endpoint::Expr)),
         "Prometheus: range query",
         query_range,
     )
-}
-
-/// Adds `GET` and the form `POST` of one path.
-fn both<H: Handler<T, ReadDeps, Future = ResponseFuture> + Sync, T: 'static>(
-    routes: Routes<ReadDeps>,
-    path: &'static str,
-    endpoint: Option<Endpoint>,
-    summary: &'static str,
-    handler: H,
-) -> Routes<ReadDeps> {
-    routes.get_and_form(path, Auth::PrometheusCaller(endpoint), summary, handler)
 }
 
 async fn root(caller: PrometheusCaller, PathOf(slug): PathOf<String>) -> ApiResult<&'static str> {

@@ -11,7 +11,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::{PROMETHEUS_VERSION, both, success};
+use super::{PROMETHEUS_VERSION, success};
 use crate::api::callers::Endpoint;
 use crate::api::error::ApiResult;
 use crate::api::orgs::query::ReadDeps;
@@ -21,38 +21,33 @@ use crate::model::format_duration;
 
 /// Adds the routes below `/orgs/{slug}`.
 pub(super) fn routes(routes: Routes<ReadDeps>) -> Routes<ReadDeps> {
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/parse_query",
-        Some(Endpoint::Expr),
+        Auth::PrometheusCaller(Some(Endpoint::Expr)),
         "Prometheus: get the tree of an expression",
         super::parse_query,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/status/flags",
-        None,
+        Auth::PrometheusCaller(None),
         "Prometheus: get the flags that affect queries",
         flags,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/status/runtimeinfo",
-        None,
+        Auth::PrometheusCaller(None),
         "Prometheus: get the start time of the server, and the retention",
         runtime_info,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/status/walreplay",
-        None,
+        Auth::PrometheusCaller(None),
         "Prometheus: get the progress of the start; always complete",
         wal_replay,
     );
-    let routes = both(
-        routes,
+    let routes = routes.get_and_form(
         "/orgs/{slug}/prometheus/api/v1/notifications",
-        None,
+        Auth::PrometheusCaller(None),
         "Prometheus: list notifications of the web UI; always empty",
         notifications,
     );
