@@ -127,7 +127,7 @@ export function queryInput({
     changed();
   };
   /** Whether the caret is still where the suggestions belong. */
-  const isCurrent = () => input.value.slice(0, input.selectionEnd) === lead + word;
+  const isCurrent = () => input.value.slice(0, input.selectionStart) === lead + word;
   const accept = (/** @type {Option} */ option) => {
     if (!isCurrent()) return close();
     const at = input.selectionStart;
@@ -150,9 +150,12 @@ export function queryInput({
     }
     // Until there are new suggestions, those that no longer fit must not be accepted.
     const before = input.value.slice(0, at);
-    word = before.startsWith(lead) ? before.slice(lead.length) : '';
-    if (isCurrent()) list.narrow(word);
-    else list.close();
+    if (before.startsWith(lead)) {
+      word = before.slice(lead.length);
+      list.narrow(word);
+    } else {
+      list.close();
+    }
     timer = setTimeout(async () => {
       request = new AbortController();
       const { signal } = request;
