@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{MatchOp, Matcher};
+use crate::model::{MatchOp, Matcher, Scope};
 use crate::tsdb::options::Rest;
 use crate::tsdb::store::manifest::TOMBSTONES_MAX;
 
@@ -207,6 +207,62 @@ fn a_deletion_that_covers_earlier_ones_replaces_them() {
         tsdb.seal_and_merge(NOW).expect("merged");
     }
     assert_eq!(pending(&tsdb), 0);
+}
+
+/// Several deletions together may leave no sample between the first and the last time that a segment
+/// states for a series, or only some in the middle.
+#[test]
+fn a_series_without_samples_is_not_listed_however_many_deletions_emptied_it() {
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
+    let tsdb = store(dir.path());
+    let from = MIDNIGHT - 3 * HOUR;
+    let minute = |n: i64| from + n * 60_000;
+    for job in ["adjacent", "gap", "middle"] {
+        hour(&tsdb, ORG, job, from);
+    }
+    let two = [Sample { at: at(minute(0)), value: 1.0 }, Sample { at: at(minute(59)), value: 2.0 }];
+    write(&tsdb, ORG, &up("ends"), &two);
+    hour(&tsdb, ORG, "whole", from);
+    tsdb.seal(NOW).expect("sealed");
+    let delete = |job, from, to| delete(&tsdb, ORG, job, minute(from), minute(to)).expect("deleted");
+    delete("adjacent", -1, 20);
+    delete("adjacent", 21, 60);
+    delete("gap", 0, 30);
+    delete("gap", 40, 59);
+    delete("gap", 31, 39);
+    delete("middle", 0, 20);
+    delete("middle", 40, 59);
+    delete("ends", 0, 5);
+    delete("ends", 50, 59);
+    assert_eq!(pending(&tsdb), 9, "no deletion is carried out yet");
+    let jobs = |scope: &Access| {
+        let snapshot = tsdb.snapshot(scope);
+        let found = snapshot.select(&[], TimeRange::ALL);
+        let jobs: Vec<String> = found.iter().map(|series| series.labels.to_string()).collect();
+        let values = snapshot.label_values("job", &[], TimeRange::ALL, usize::MAX);
+        assert_eq!(values.items.len(), jobs.len(), "{values:?}");
+        jobs
+    };
+    let (middle, whole) = (up("middle").to_string(), up("whole").to_string());
+    assert_eq!(jobs(&Access::whole(ORG)), [middle.clone(), whole.clone()]);
+    assert_eq!(content(&tsdb, ORG)[&middle].len(), 19);
+    // A scope that hides the remaining samples hides the series, too.
+    let since = |n| {
+        let scope = Scope { min_time: Some(at(minute(n))), ..Scope::default() };
+        Access { org: ORG, scope }
+    };
+    assert_eq!(jobs(&since(30)), [middle, whole.clone()]);
+    assert_eq!(jobs(&since(45)), [whole]);
+    let last_seen = |job: &str| {
+        let matcher = Matcher::new("job", MatchOp::Equal, job).expect("a matcher");
+        let snapshot = tsdb.snapshot(&Access::whole(ORG));
+        let filter = MetricFilter { selectors: &[vec![matcher]], ..MetricFilter::default() };
+        let found = snapshot.metrics(&filter, TimeRange::ALL, usize::MAX);
+        found.items.first().map(|metric| metric.last_seen)
+    };
+    assert_eq!(last_seen("middle"), Some(at(minute(39))));
+    assert_eq!(last_seen("whole"), Some(at(minute(59))));
+    assert_eq!(last_seen("gap"), None);
 }
 
 #[test]

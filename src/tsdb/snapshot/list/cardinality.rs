@@ -35,7 +35,7 @@ impl Paced<'_> {
         // Series count with and without samples, because they take memory either way. If the scope
         // hides time, series with only hidden samples must not be revealed.
         let hides_time = snapshot.scope.min_time.is_some();
-        let (series, labels) = with_liveness(snapshot, store, TimeRange::ALL, |liveness| {
+        let (series, labels) = with_liveness(self, store, TimeRange::ALL, |liveness| {
             let mut labels: BTreeMap<u32, LabelCounts> = BTreeMap::new();
             let mut series = 0u64;
             let (mut batch, mut is_live) = (RowBatch::default(), Vec::new());

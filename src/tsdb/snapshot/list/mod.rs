@@ -238,7 +238,7 @@ impl Paced<'_> {
         let Some(store) = &self.snapshot.store else { return Ok(Listing::default()) };
         let found = self.families(store, &slices(selectors))?;
         let count = self.table(store)?.names.len();
-        let seen = with_liveness(self.snapshot, store, range, |liveness| {
+        let seen = with_liveness(self, store, range, |liveness| {
             let mut seen = CodeSet::new(count, self.pace)?;
             for one in &found {
                 let is_new = {
@@ -274,7 +274,7 @@ impl Paced<'_> {
         let Some(name) = self.table(store)?.names.code(name) else { return Ok(Listing::default()) };
         let found = self.families(store, &slices(selectors))?;
         let count = self.table(store)?.values(name).map_or(0, Dictionary::len);
-        let seen = with_liveness(self.snapshot, store, range, |liveness| {
+        let seen = with_liveness(self, store, range, |liveness| {
             let mut seen = CodeSet::new(count, self.pace)?;
             for one in &found {
                 if seen.is_full() {
@@ -308,7 +308,7 @@ impl Paced<'_> {
             self.pace.spend_each(of_family.len(), 20)?;
             names.extend(of_family);
         }
-        let mut summaries: Vec<LabelSummary> = with_liveness(self.snapshot, store, range, |liveness| {
+        let mut summaries: Vec<LabelSummary> = with_liveness(self, store, range, |liveness| {
             let mut summaries = Vec::new();
             for name in names.iter().filter(|name| Some(**name) != metric) {
                 let (count, text) = {
@@ -345,7 +345,7 @@ impl Paced<'_> {
         }
         let Some(store) = &self.snapshot.store else { return Ok(false) };
         let found = self.families(store, &slices(selectors))?;
-        with_liveness(self.snapshot, store, range, |liveness| {
+        with_liveness(self, store, range, |liveness| {
             for one in &found {
                 if liveness.has_any(one, self, store)? {
                     return Ok(true);
@@ -406,7 +406,7 @@ impl Paced<'_> {
             && self.snapshot.scope.min_time.is_none()
             && by_name.len() <= limit;
         let sealed_from = filter.sealed_from.unwrap_or(range.start);
-        with_liveness_from(self.snapshot, store, range, sealed_from, |liveness| {
+        with_liveness_from(self, store, range, sealed_from, |liveness| {
             let counted =
                 if everything { HeadCounts::of(self, store, liveness)? } else { HeadCounts::default() };
             let mut items: Vec<Metric> = Vec::new();
@@ -437,7 +437,7 @@ impl Paced<'_> {
         let mut visible: Option<BTreeSet<Arc<str>>> = None;
         if self.snapshot.is_scoped() {
             let found = self.families(store, &[])?;
-            visible = Some(with_liveness(self.snapshot, store, TimeRange::ALL, |liveness| {
+            visible = Some(with_liveness(self, store, TimeRange::ALL, |liveness| {
                 let mut names = BTreeSet::new();
                 for one in &found {
                     self.pace.spend(200)?;

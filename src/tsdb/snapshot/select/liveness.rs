@@ -27,22 +27,23 @@ use crate::tsdb::store::segments::{IndexedSegment, SegmentSet};
 /// segments before and probed the head afterwards would miss these samples, so it runs again if the
 /// segment set has changed meanwhile.
 pub(in crate::tsdb::snapshot) fn with_liveness<T>(
-    snapshot: &Snapshot,
+    paced: &Paced<'_>,
     store: &OrgStore,
     range: TimeRange,
     query: impl FnMut(&mut Liveness<'_>) -> Result<T, Stopped>,
 ) -> Result<T, Stopped> {
-    with_liveness_from(snapshot, store, range, range.start, query)
+    with_liveness_from(paced, store, range, range.start, query)
 }
 
 /// Like [`with_liveness`], but samples of segments count only from `sealed_from` on (inclusive).
 pub(in crate::tsdb::snapshot) fn with_liveness_from<T>(
-    snapshot: &Snapshot,
+    paced: &Paced<'_>,
     store: &OrgStore,
     range: TimeRange,
     sealed_from: Timestamp,
     mut query: impl FnMut(&mut Liveness<'_>) -> Result<T, Stopped>,
 ) -> Result<T, Stopped> {
+    let Paced { snapshot, pace } = *paced;
     snapshot.warnings.add_log_warning();
     let range = snapshot.within(range);
     let sealed = TimeRange::new(range.start.max(sealed_from), range.end);
@@ -54,13 +55,18 @@ pub(in crate::tsdb::snapshot) fn with_liveness_from<T>(
         let side = store.side.has_histograms().then_some(&store.side);
         let head = HeadCursor { spans: &spans, stripe: None, side };
         let warnings = &snapshot.warnings;
-        let visible_time = VisibleTime::of(snapshot, store);
+        let floor = snapshot.scope.min_time.map(|_| snapshot.floor().as_ms());
+        let samples = SampleProbe::new(snapshot, pace, store);
         let (family, batch) = (None, RowBatch::default());
         let mut liveness =
-            Liveness { head, set: &set, parts, family, range, sealed, warnings, visible_time, batch };
+            Liveness { head, set: &set, parts, family, range, sealed, warnings, floor, samples, batch };
         let result = query(&mut liveness)?;
         liveness.warn();
+        let stopped = liveness.samples.stopped.take();
         drop(liveness);
+        if let Some(stopped) = stopped {
+            return Err(stopped);
+        }
         let after = store.segments();
         if Arc::ptr_eq(&set, &after) {
             return Ok(result);
@@ -83,38 +89,45 @@ pub(in crate::tsdb::snapshot) struct Liveness<'s> {
     /// The range in which samples of segments count.
     sealed: TimeRange,
     warnings: &'s Warnings,
-    /// `None` if the scope hides no time.
-    visible_time: Option<VisibleTime<'s>>,
+    /// The earliest visible time in milliseconds, or `None` if the scope hides no time. A series
+    /// with samples before that time and after the range, and none in between, does not exist for
+    /// the scope, as in a store that never had the hidden samples.
+    floor: Option<i64>,
+    samples: SampleProbe<'s>,
     /// A buffer for rows that are copied from the table.
     pub(in crate::tsdb::snapshot) batch: RowBatch,
 }
 
-/// The visible time of a scope that hides time. A series with samples before that time and after
-/// the range, and none in between, does not exist for the scope, as in a store that never had the
-/// hidden samples.
-struct VisibleTime<'s> {
+/// A probe that reads samples, for series whose least and greatest time do not decide.
+struct SampleProbe<'s> {
     snapshot: &'s Snapshot,
+    pace: &'s Pace<'s>,
     store: &'s OrgStore,
-    /// The earliest visible time, in milliseconds.
-    floor: i64,
+    /// Set by the first refusal of the pace. The results are meaningless from then on.
+    stopped: Option<Stopped>,
     floats: SampleColumns,
     histograms: HistogramColumns,
 }
 
-impl<'s> VisibleTime<'s> {
-    fn of(snapshot: &'s Snapshot, store: &'s OrgStore) -> Option<VisibleTime<'s>> {
-        snapshot.scope.min_time?;
-        let floor = snapshot.floor().as_ms();
+impl<'s> SampleProbe<'s> {
+    fn new(snapshot: &'s Snapshot, pace: &'s Pace<'s>, store: &'s OrgStore) -> SampleProbe<'s> {
         let (floats, histograms) = (SampleColumns::default(), HistogramColumns::default());
-        Some(VisibleTime { snapshot, store, floor, floats, histograms })
+        SampleProbe { snapshot, pace, store, stopped: None, floats, histograms }
     }
 
-    /// Returns whether a series has any visible sample up to `end`. It reads samples, for series
-    /// whose least and greatest time do not decide this. The caller must not hold the lock of a
-    /// stripe.
-    fn shows_any(&mut self, family: u32, id: u32, end: Timestamp) -> bool {
-        let VisibleTime { snapshot, store, floor, floats, histograms } = self;
-        let range = TimeRange::new(Timestamp::from_ms(*floor), end);
+    /// Returns the time of the newest sample of a series in a range that the scope shows. The
+    /// caller must not hold the lock of a stripe.
+    fn newest(&mut self, family: u32, id: u32, range: TimeRange) -> Option<i64> {
+        /// The approximate cost of reading a series.
+        const READING: u64 = 5_000;
+        if self.stopped.is_some() {
+            return None;
+        }
+        if let Err(stopped) = self.pace.spend(READING) {
+            self.stopped = Some(stopped);
+            return None;
+        }
+        let SampleProbe { snapshot, store, floats, histograms, .. } = self;
         floats.times.clear();
         floats.values.clear();
         merge::read_series(
@@ -125,11 +138,11 @@ impl<'s> VisibleTime<'s> {
             &mut merge::ReadState::default(),
             floats,
         );
-        if floats.times.is_empty() && store.side.has_histograms() {
-            histograms.clear();
+        histograms.clear();
+        if store.side.has_histograms() {
             snapshot.histograms_of(store, SeriesId(id), range, histograms);
         }
-        !floats.times.is_empty() || !histograms.times.is_empty()
+        floats.times.last().max(histograms.times.last()).copied()
     }
 }
 
@@ -157,30 +170,46 @@ impl PartRows<'_> {
         Some(Span { first, last })
     }
 
-    /// Returns the first and last time of a series with samples in the range, and whether the
-    /// series has no deletions. `None` if all samples in the range are deleted.
-    fn shown(&mut self, set: &SegmentSet, range: TimeRange, id: u32) -> Option<(Span, bool)> {
+    /// Returns the first and last time of a series with samples in the range. `None` if no sample
+    /// is in the range, or all of them are deleted.
+    fn shown(&mut self, set: &SegmentSet, range: TimeRange, id: u32) -> Option<ShownSpan> {
         if !self.part.overlaps(range) {
             return None;
         }
         let span = self.span(id)?;
         let (start, end) = (range.start.as_ms().max(span.first), range.end.as_ms().min(span.last));
-        let deleted = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
-        let is_shown = start <= end && !set.tombstones_of(self.part, id).any(deleted);
-        let last_exists = set.tombstones_of(self.part, id).next().is_none();
-        is_shown.then_some((span, last_exists))
+        let deletes_all = |tombstone: &Tombstone| tombstone.from_ms <= start && end <= tombstone.to_ms;
+        if start > end || set.tombstones_of(self.part, id).any(deletes_all) {
+            return None;
+        }
+        let (has_first, has_last) =
+            (self.has_sample(set, id, span.first), self.has_sample(set, id, span.last));
+        Some(ShownSpan { span, has_last, is_certain: has_first || has_last })
+    }
+
+    /// Returns whether a sample of the segment is not deleted.
+    fn has_sample(&self, set: &SegmentSet, id: u32, at_ms: i64) -> bool {
+        !set.tombstones_of(self.part, id).any(|tombstone| tombstone.hides(id, at_ms))
     }
 }
 
+/// The first and last time of a series in a segment.
+struct ShownSpan {
+    span: Span,
+    /// Whether the last sample is not deleted.
+    has_last: bool,
+    /// Whether an end of the span is not deleted. If several deletions together hide both ends, only
+    /// a read shows whether they leave any sample.
+    is_certain: bool,
+}
+
 impl<'s> Liveness<'s> {
-    /// Returns the approximate maximum cost of a probe of one series: one lookup in the head and
-    /// one in each segment. If the scope hides time, samples may have to be read.
+    /// Returns the approximate cost of a probe of one series: one lookup in the head and one in each
+    /// segment. A probe that reads samples requests its work itself.
     pub(in crate::tsdb::snapshot) fn row_units(&self) -> u64 {
         const HEAD: u64 = 8;
         const SEGMENT: u64 = 4;
-        const READING: u64 = 5_000;
-        let places = HEAD + SEGMENT * self.parts.len() as u64;
-        if self.visible_time.is_some() { READING + places } else { places }
+        HEAD + SEGMENT * self.parts.len() as u64
     }
 
     /// Returns whether any of the matching series has samples in the range.
@@ -194,7 +223,7 @@ impl<'s> Liveness<'s> {
         store: &OrgStore,
     ) -> Result<bool, Stopped> {
         // If all series of a segment have samples in the range, no row is probed.
-        let is_whole = matches!(found.rows, MatchedRows::All(_)) && self.visible_time.is_none();
+        let is_whole = matches!(found.rows, MatchedRows::All(_)) && self.floor.is_none();
         if is_whole && self.set.tombstones.is_empty() {
             let mut reaching = self.parts.iter().filter(|part| part.reaches_with_all(self.sealed));
             if reaching.any(|part| part.family(found.number).is_some()) {
@@ -243,12 +272,11 @@ impl<'s> Liveness<'s> {
     /// `last_exists` is true if there is a sample at the last time of the span.
     fn is_shown(&mut self, family: u32, id: u32, span: Span, last_exists: bool) -> bool {
         let end = self.range.end;
-        match &mut self.visible_time {
-            Some(visible_time)
-                if span.first < visible_time.floor && !(last_exists && span.last <= end.as_ms()) =>
-            {
-                self.head.stripe = None;
-                visible_time.shows_any(family, id, end)
+        match self.floor {
+            Some(floor) if span.first < floor && !(last_exists && span.last <= end.as_ms()) => {
+                self.release();
+                let visible = TimeRange::new(Timestamp::from_ms(floor), end);
+                self.samples.newest(family, id, visible).is_some()
             }
             _ => true,
         }
@@ -265,13 +293,17 @@ impl<'s> Liveness<'s> {
         let head = self.head.span(id);
         self.release();
         let mut newest = head.map_or(i64::MIN, |span| span.last);
+        let (set, mut is_deleted) = (self.set, false);
         for rows in self.rows_of(family) {
             if rows.part.meta().max_ms <= newest {
                 break;
             }
-            newest = newest.max(rows.span(id).map_or(i64::MIN, |span| span.last));
+            if let Some(span) = rows.span(id).filter(|span| span.last > newest) {
+                newest = span.last;
+                is_deleted = !rows.has_sample(set, id, newest);
+            }
         }
-        Some(newest)
+        if is_deleted { self.samples.newest(family, id, TimeRange::ALL) } else { Some(newest) }
     }
 
     /// Calls `each` for each stripe with the series whose head overlaps the range and has their
@@ -309,17 +341,24 @@ impl<'s> Liveness<'s> {
     /// [`Liveness::release`].
     pub(in crate::tsdb::snapshot) fn is_sealed(&mut self, family: u32, id: u32) -> bool {
         let (set, range) = (self.set, self.sealed);
-        if self.visible_time.is_none() {
+        let mut is_uncertain = false;
+        let mut certain = |shown: &ShownSpan| {
+            is_uncertain |= !shown.is_certain;
+            shown.is_certain
+        };
+        let is_found = if self.floor.is_none() {
             // Without deletions, and if everything overlaps the range, no time is compared.
             let is_whole = set.tombstones.is_empty();
-            return self.rows_of(family).iter_mut().any(|rows| match is_whole && rows.reaches {
+            self.rows_of(family).iter_mut().any(|rows| match is_whole && rows.reaches {
                 true => rows.row(id).is_some(),
-                false => rows.shown(set, range, id).is_some(),
-            });
-        }
-        let found = self.rows_of(family).iter_mut().filter_map(|rows| rows.shown(set, range, id));
-        let found: Vec<(Span, bool)> = found.collect();
-        found.into_iter().any(|(span, last_exists)| self.is_shown(family, id, span, last_exists))
+                false => rows.shown(set, range, id).is_some_and(|shown| certain(&shown)),
+            })
+        } else {
+            let found = self.rows_of(family).iter_mut().filter_map(|rows| rows.shown(set, range, id));
+            let found: Vec<ShownSpan> = found.filter(certain).collect();
+            found.into_iter().any(|shown| self.is_shown(family, id, shown.span, shown.has_last))
+        };
+        is_found || is_uncertain && self.samples.newest(family, id, range).is_some()
     }
 
     /// Returns the rows of a family in the segments, newest first.

@@ -464,7 +464,7 @@ impl Paced<'_> {
         let found = self.families(store, selectors)?;
         let most: usize = found.iter().map(FamilyMatch::len).sum();
         self.pace.hold_each(most, size_of::<MatchedSeries>())?;
-        with_liveness(self.snapshot, store, range, |liveness| {
+        with_liveness(self, store, range, |liveness| {
             let units = liveness.row_units();
             let (mut all, mut batch, mut is_live) = (Vec::new(), RowBatch::default(), Vec::new());
             for one in &found {
