@@ -96,7 +96,39 @@ test('a crosshair that was shared leaves when the pointer leaves at once, or the
   });
 });
 
-test('a moment in the zone of the browser has the text of Intl', () => {
-  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  for (let at = -1e9; at < 4e9; at += 12_345_678) assert.equal(formatMoment(at), formatMoment(at, own), `${at}`);
+const ZONES = [undefined, 'UTC', 'Asia/Kolkata', 'America/New_York', 'America/St_Johns', 'Australia/Lord_Howe'];
+/** @type {Intl.DateTimeFormatOptions} */
+const CLOCK = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' };
+
+test('moments have the texts of Intl', () => {
+  for (const timeZone of ZONES) {
+    const day = /** @type {const} */ ({ weekday: 'short', month: 'short', day: 'numeric' });
+    const intl = new Intl.DateTimeFormat('en', { timeZone, ...day, ...CLOCK, second: '2-digit' });
+    for (let at = -1e9; at < 4e9; at += 12_345_678) {
+      assert.equal(formatMoment(at, timeZone), intl.format(at * 1000), `${at} in ${timeZone}`);
+    }
+  }
+  assert.throws(() => formatMoment(NaN), RangeError);
+  assert.throws(() => formatMoment(1e15, 'Asia/Kolkata'), RangeError);
+});
+
+test('ticks have the texts of Intl', () => {
+  const date = /** @type {const} */ ({ month: 'short', day: 'numeric' });
+  const month = /** @type {const} */ ({ month: 'short', year: 'numeric' });
+  for (const timeZone of ZONES) {
+    const all = [date, month, CLOCK, { ...CLOCK, second: /** @type {const} */ ('2-digit') }];
+    const formats = all.map((options) => new Intl.DateTimeFormat('en', { timeZone, ...options }));
+    const [dates, months, minutes, seconds] = formats;
+    let known = 0;
+    for (const range of [60, 3600, 86_400, 5 * 86_400, 90 * 86_400, 900 * 86_400]) {
+      for (let start = 1.7e9; start < 1.8e9; start += 7_654_321) {
+        for (const { at, text, major } of timeTicks(start, start + range, 8, timeZone)) {
+          const expected = major ? [dates] : range < 400 ? [seconds] : [minutes, dates, months];
+          assert.ok(expected.some((format) => format.format(at * 1000) === text), `${text} at ${at} in ${timeZone}`);
+          known += 1;
+        }
+      }
+    }
+    assert.ok(known > 300, `${known}`);
+  }
 });

@@ -177,14 +177,8 @@ function digits(value, step) {
   return String(Number(value.toPrecision(4)));
 }
 
-const two = /** @type {const} */ ('2-digit');
-
-/**
- * Texts of times in one zone, and the seconds by which its clock is ahead of UTC. `own`: it is the
- * browser's zone.
- * @typedef {{own: boolean, date: Intl.DateTimeFormat, month: Intl.DateTimeFormat, clock: Intl.DateTimeFormat,
- *   seconds: Intl.DateTimeFormat, moment: Intl.DateTimeFormat, ahead: (at: number) => number}} Zone
- */
+/** The seconds by which the clock of a time zone is ahead of UTC at a moment.
+ *  @typedef {(at: number) => number} Zone */
 
 /** The most zones that are kept. */
 const ZONES_MAX = 64;
@@ -208,36 +202,34 @@ export function useTimeZone(name) {
  */
 function zoneOf(name) {
   if (name === '' && pageZone !== '') return zoneOf(pageZone);
-  const known = zones.get(name);
-  if (known) return known;
-  const own = name === '' || name === 'browser' || name === 'default';
-  let timeZone = own ? undefined : name.toLowerCase() === 'utc' ? 'UTC' : name;
-  const format = (/** @type {Intl.DateTimeFormatOptions} */ options) =>
-    new Intl.DateTimeFormat('en', { ...options, timeZone });
-  try {
-    format({});
-  } catch {
-    timeZone = 'UTC';
+  let zone = zones.get(name);
+  if (!zone) {
+    if (zones.size >= ZONES_MAX) zones.clear();
+    zones.set(name, (zone = newZone(name)));
   }
-  const clock = /** @type {const} */ ({ hour: two, minute: two, hourCycle: 'h23' });
-  const offset = format({ timeZoneName: 'longOffset' });
-  const made = {
-    own,
-    date: format({ month: 'short', day: 'numeric' }),
-    month: format({ month: 'short', year: 'numeric' }),
-    clock: format(clock),
-    seconds: format({ ...clock, second: two }),
-    moment: format({ ...clock, second: two, weekday: 'short', month: 'short', day: 'numeric' }),
-    ahead: (/** @type {number} */ at) => {
-      if (own) return -60 * new Date(at * 1000).getTimezoneOffset();
-      // "1/1/2026, GMT-03:30"
-      const [, sign, hours, minutes] = /GMT([+-])(\d\d):(\d\d)/.exec(offset.format(at * 1000)) ?? ['', '+', 0, 0];
-      return (sign === '-' ? -60 : 60) * (Number(hours) * 60 + Number(minutes));
-    },
+  return zone;
+}
+
+/**
+ * Texts of times are not made by Intl: the first formatter costs a page several milliseconds, each
+ * text ten times as much as one of numbers.
+ * @param {string} name
+ * @returns {Zone}
+ */
+function newZone(name) {
+  if (['', 'browser', 'default'].includes(name)) return (at) => -60 * new Date(at * 1000).getTimezoneOffset();
+  /** @type {Intl.DateTimeFormat} */
+  let offset;
+  try {
+    offset = new Intl.DateTimeFormat('en', { timeZone: name, timeZoneName: 'longOffset' });
+  } catch {
+    return () => 0;
+  }
+  return (at) => {
+    // "1/1/2026, GMT-03:30"; UTC is "GMT"
+    const [, sign, hours, minutes] = /GMT([+-])(\d\d):(\d\d)/.exec(offset.format(at * 1000)) ?? ['', '+', 0, 0];
+    return (sign === '-' ? -60 : 60) * (Number(hours) * 60 + Number(minutes));
   };
-  if (zones.size >= ZONES_MAX) zones.clear();
-  zones.set(name, made);
-  return made;
 }
 
 const DAYS = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'];
@@ -245,17 +237,28 @@ const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', '
 const twoDigits = (/** @type {number} */ number) => (number < 10 ? `0${number}` : `${number}`);
 
 /**
- * A moment in full: "Sat, Nov 21, 12:05:30". Tooltips need one for each move of the pointer, so the
- * text in the browser's zone is not made by Intl, which takes ten times as long.
+ * A date whose fields of UTC are those of the clock of a zone.
+ * @param {number} at
+ * @param {Zone} zone
+ */
+const clockOf = (at, zone) => new Date((at + zone(at)) * 1000);
+/** "Nov 21" @param {Date} time */
+const dateText = (time) => `${MONTHS[time.getUTCMonth()]} ${time.getUTCDate()}`;
+/** "12:05" @param {Date} time */
+const minuteText = (time) => `${twoDigits(time.getUTCHours())}:${twoDigits(time.getUTCMinutes())}`;
+/** "12:05:30" @param {Date} time */
+const secondText = (time) => `${minuteText(time)}:${twoDigits(time.getUTCSeconds())}`;
+
+/**
+ * A moment in full: "Sat, Nov 21, 12:05:30".
  * @param {number} at
  * @param {string} [timeZone] as a dashboard names it
+ * @throws {RangeError} for a time that is not finite or that no date can have
  */
 export function formatMoment(at, timeZone = '') {
-  const { own, moment } = zoneOf(timeZone);
-  const date = new Date(at * 1000);
-  if (!own || Number.isNaN(date.getTime())) return moment.format(date);
-  const clock = [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(':');
-  return `${DAYS[date.getDay()]}, ${MONTHS[date.getMonth()]} ${date.getDate()}, ${clock}`;
+  const time = clockOf(at, zoneOf(timeZone));
+  if (Number.isNaN(time.getTime())) throw new RangeError('Invalid time value');
+  return `${DAYS[time.getUTCDay()]}, ${dateText(time)}, ${secondText(time)}`;
 }
 
 /**
@@ -268,7 +271,7 @@ export function formatMoment(at, timeZone = '') {
  */
 export function timeTicks(start, end, count, timeZone = '') {
   const step = niceStep(end - start, count);
-  const { date, month, clock, seconds, ahead } = zoneOf(timeZone);
+  const ahead = zoneOf(timeZone);
   /** @type {{at: number, text: string, major: boolean}[]} */
   const ticks = [];
   const push = (/** @type {number} */ at, /** @type {string} */ text, /** @type {boolean} */ major) =>
@@ -281,7 +284,8 @@ export function timeTicks(start, end, count, timeZone = '') {
       const plain = Date.UTC(from.getUTCFullYear(), first, 1) / 1000;
       const at = plain - ahead(plain - ahead(plain));
       if (at > end) break;
-      push(at, month.format(at * 1000), false);
+      const time = clockOf(at, ahead);
+      push(at, `${MONTHS[time.getUTCMonth()]} ${time.getUTCFullYear()}`, false);
     }
     return ticks;
   }
@@ -291,8 +295,8 @@ export function timeTicks(start, end, count, timeZone = '') {
     // Across a change of summer time, hours and days stay on the local clock.
     const at = step >= 3600 ? plain + offset - ahead(plain) : plain;
     const midnight = (at + ahead(at)) % DAY === 0;
-    const short = step < 60 ? seconds : clock;
-    push(at, step >= DAY || midnight ? date.format(at * 1000) : short.format(at * 1000), midnight && step < DAY);
+    const text = step >= DAY || midnight ? dateText : step < 60 ? secondText : minuteText;
+    push(at, text(clockOf(at, ahead)), midnight && step < DAY);
   }
   return ticks;
 }

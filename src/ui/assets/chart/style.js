@@ -72,13 +72,13 @@ ${SERIES.map((_, index) => `.c${index} { color: var(--s${index}); }`).join(' ')}
 .state.error strong { color: var(--danger); }
 .state.late { inset: 0 0 auto auto; padding: 3px 8px; border-radius: 6px; background: var(--background); border: 1px solid var(--axis); font-size: 12px; }
 .bars { display: flex; align-items: end; gap: 5px; height: 44px; }
-.bars i { width: 6px; height: 30%; border-radius: 3px; background: var(--accent); opacity: .55; animation: wave 1.1s ease-in-out infinite alternate; }
+.bars i { width: 6px; height: 100%; border-radius: 3px; background: var(--accent); opacity: .55; transform: scaleY(.3); transform-origin: bottom; animation: wave 1.1s ease-in-out infinite alternate; }
 .bars i:nth-child(even) { animation-delay: -.5s }
-@keyframes wave { to { height: 100%; } }
+@keyframes wave { to { transform: none; } }
 .reset { position: absolute; z-index: 1; top: 12px; right: 14px; padding: 3px 10px; border: 1px solid var(--axis); border-radius: 7px; background: var(--background); color: var(--text); font: inherit; font-size: 12px; cursor: pointer; }
 .reset[hidden] { display: none; }
 .unseen { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-@media (prefers-reduced-motion: reduce) { .bars i { animation: none; height: 60%; } }
+@media (prefers-reduced-motion: reduce) { .bars i { animation: none; transform: scaleY(.6); } }
 `;
 
 export const sheet = new CSSStyleSheet();
