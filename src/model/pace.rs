@@ -6,7 +6,7 @@ use std::cell::Cell;
 /// 20 µs.
 const UNITS_PER_CHECK: u64 = 20_000;
 
-/// The read was cancelled. The read was cancelled; its caller knows the reason.
+/// The read was cancelled; its caller knows the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the read was cancelled")]
 pub struct Stopped;

@@ -74,10 +74,10 @@ fn perform(tsdb: &Tsdb, action: &Action) {
     }
 }
 
-/// Formats everything that the heads hold and count, down to the bytes of chunks.
-fn heads(tsdb: &Tsdb) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::new();
+/// Returns everything that the heads hold and count, down to the bytes of chunks.
+fn heads(tsdb: &Tsdb) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut text = Vec::new();
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::SeqCst);
     for store in tsdb.stores.all() {
         let counters = &store.head.counters;
@@ -102,7 +102,8 @@ fn heads(tsdb: &Tsdb) -> String {
             );
             for slot in 0..slot(STRIPE_SERIES - 1) + 1 {
                 stripe.copy_chunks(slot, |order, samples, least, chunk| {
-                    let _ = writeln!(text, "{slot} {order:?} {samples} {least} {chunk:02x?}");
+                    let _ = write!(text, "{slot} {order:?} {samples} {least} {} ", chunk.len());
+                    text.extend_from_slice(chunk);
                 });
             }
         }
