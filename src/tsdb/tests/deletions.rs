@@ -209,8 +209,8 @@ fn a_deletion_that_covers_earlier_ones_replaces_them() {
     assert_eq!(pending(&tsdb), 0);
 }
 
-/// Several deletions together may leave no sample between the first and the last time that a segment
-/// states for a series, or only some in the middle.
+/// Several deletions together may leave no sample between the first and the last time that a
+/// segment states for a series, or only some in the middle.
 #[test]
 fn a_series_without_samples_is_not_listed_however_many_deletions_emptied_it() {
     let dir = crate::kv::scratch::temporary_folder().expect("a folder");

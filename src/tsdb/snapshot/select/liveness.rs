@@ -198,14 +198,14 @@ struct ShownSpan {
     span: Span,
     /// Whether the last sample is not deleted.
     has_last: bool,
-    /// Whether an end of the span is not deleted. If several deletions together hide both ends, only
-    /// a read shows whether they leave any sample.
+    /// Whether an end of the span is not deleted. If several deletions together hide both ends,
+    /// only a read shows whether they leave any sample.
     is_certain: bool,
 }
 
 impl<'s> Liveness<'s> {
-    /// Returns the approximate cost of a probe of one series: one lookup in the head and one in each
-    /// segment. A probe that reads samples requests its work itself.
+    /// Returns the approximate cost of a probe of one series: one lookup in the head and one in
+    /// each segment. A probe that reads samples requests its work itself.
     pub(in crate::tsdb::snapshot) fn row_units(&self) -> u64 {
         const HEAD: u64 = 8;
         const SEGMENT: u64 = 4;
