@@ -4,8 +4,7 @@
 //     "org": ...}'
 //
 // `link` is a sign-in link of an editor; or `cookie` is one that is signed in. The pages load the element through a
-// proxy of this script, which loses connections on demand. Tokens are signed here, so that they end when a flow
-// needs it.
+// proxy, which loses connections on demand. Tokens are signed here, so that they end when a flow needs it.
 //
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise.
 
