@@ -36,6 +36,8 @@ mod sender;
 mod servers;
 #[path = "../tests/peers/shared_folder.rs"]
 mod shared_folder;
+#[path = "common/timed_page.rs"]
+mod timed_page;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -51,13 +53,14 @@ use promlet::model::{Labels, Sample, Timestamp, WriteSeries};
 use serde_json::{Value as Json, json};
 
 use arguments::{arguments, number};
-use chromium::{PLAYWRIGHT, root};
+use chromium::root;
 use harness::{ORG, Server, Start, bootstrap, percent, remote_write, request};
 use median::median;
-use packages::{installed, npm, prometheus, run};
+use packages::{installed, prometheus, run};
 use sender::{Destination, send};
 use servers::{free_port, started, victoria_metrics};
 use shared_folder::shared_folder;
+use timed_page::time_page;
 
 /// The time between two samples of a series.
 const INTERVAL_MS: i64 = 15_000;
@@ -352,19 +355,13 @@ fn first_screen(server: &Server, cookie: &str, document: &Json) {
     let saved = server.post_json(&path, &[("Cookie", cookie)], &json!({ "dashboard": document }));
     assert_eq!(saved.status, 201, "{}", saved.body);
     let uid = document["uid"].as_str().expect("a uid");
-    let given = json!({
-        "module": npm("browser", PLAYWRIGHT),
-        "chromium": installed("chromium", "chromium"),
+    let more = json!({
         "server": server.url,
         "path": format!("/dashboard?org={ORG}&uid={uid}&refresh="),
         "cookie": cookie,
         "rounds": PAGES,
     });
-    let temporary = tempfile::tempdir().expect("a folder");
-    let mut node = Command::new(installed("node", "nodejs"));
-    node.arg(root().join("tests/peers/first_screen.mjs")).arg(given.to_string());
-    let said = run(node.env("TMPDIR", temporary.path()), "the page does not draw");
-    let measured: Json = serde_json::from_str(&said).expect("JSON");
+    let measured = time_page("first_screen.mjs", &more);
     let ms: Vec<f64> = measured["ms"].as_array().expect("rounds").iter().filter_map(Json::as_f64).collect();
     let panels = &measured["panels"];
     println!("first screen with {panels} panels: {:.0} ms (goal {SCREEN_GOAL_MS})", median(&ms));

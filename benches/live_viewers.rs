@@ -17,6 +17,8 @@
 mod arguments;
 #[path = "common/cpu_time.rs"]
 mod cpu_time;
+#[path = "common/embed_token.rs"]
+mod embed_token;
 #[path = "../tests/binary/harness.rs"]
 #[expect(dead_code, reason = "the tests of the binary use the rest")]
 mod harness;
@@ -29,6 +31,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arguments::arguments;
+use embed_token::embed_token;
 use harness::{ORG, Server, Start, bootstrap};
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
@@ -52,24 +55,6 @@ fn series(hosts: usize, queries: usize) -> Vec<(Labels, Vec<Sample>)> {
         (labels, vec![Sample { at, value: (n as f64).sin() }])
     };
     (0..hosts * queries).map(one).collect()
-}
-
-/// Mints a token, at most 20 a second.
-fn token(server: &Server, secret: &str, restrictions: &Value) -> String {
-    let bearer = format!("Bearer {secret}");
-    let path = format!("/api/v1/orgs/{ORG}/embed/tokens");
-    loop {
-        let answer = server.post_json(
-            &path,
-            &[("Authorization", &*bearer)],
-            &json!({ "ttl_s": 3_600, "ms": restrictions }),
-        );
-        match answer.status {
-            201 => return answer.json()["token"].as_str().expect("a token").to_owned(),
-            429 => std::thread::sleep(Duration::from_millis(50)),
-            _ => panic!("{} {}", answer.status, answer.body),
-        }
-    }
 }
 
 fn percentile(sorted: &[i64], share: f64) -> i64 {
@@ -115,7 +100,7 @@ impl Plan {
         let target = |restrictions: Value| LiveTarget {
             address: Arc::clone(&address),
             path: format!("/api/v1/orgs/{ORG}/query/live"),
-            token: token(server, secret, &restrictions),
+            token: embed_token(server, secret, &restrictions),
             body: body.clone(),
             viewing: Arc::default(),
         };

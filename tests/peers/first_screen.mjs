@@ -9,12 +9,12 @@
 // a JSON object: the number of panels in sight, and the milliseconds of each round.
 
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { START_MS, timedChromium } from './timed_chromium.mjs';
 
 const given = JSON.parse(process.argv[2]);
-const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
+const { chromium, options } = timedChromium(given);
 
 /** Notes the time of the first frame in which each panel in sight is drawn, and their number. */
 function watch() {
@@ -32,18 +32,13 @@ function watch() {
   requestAnimationFrame(look);
 }
 
-/** The time in which a started browser comes to rest, in milliseconds. Its start takes both cores. */
-const START_MS = 3_000;
-
 const folder = mkdtempSync(join(tmpdir(), 'promlet-first-screen-'));
 const rounds = [];
 let panels = 0;
 for (let round = 0; round < given.rounds; round += 1) {
   const browser = await chromium.launchPersistentContext(join(folder, String(round)), {
-    executablePath: given.chromium,
-    headless: true,
+    ...options,
     viewport: { width: 1200, height: 900 },
-    args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
   });
   const [name, value] = given.cookie.split(/=(.*)/s);
   await browser.addCookies([{ name, value, url: given.server }]);

@@ -4,15 +4,15 @@
 //     "org": ...}'
 //
 // `link` is a sign-in link of an editor; or `cookie` is one that is signed in. The pages load the element through a
-// proxy of this script, which loses connections on demand. Tokens are signed here, so that they end when a flow
-// needs it.
+// proxy, which loses connections on demand. Tokens are signed here, so that they end when a flow needs it.
 //
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise.
 
 import { createHmac } from 'node:crypto';
 import { createServer } from 'node:http';
-import { connect, createServer as createTcpServer } from 'node:net';
+import { createServer as createTcpServer } from 'node:net';
 import { join } from 'node:path';
+import { listening, lossyProxy } from './lossy_proxy.mjs';
 import { member } from './member.mjs';
 import { check, contentWidth, scenario } from './scenario.mjs';
 
@@ -25,39 +25,7 @@ const ATTRIBUTES = { org: given.org, expr: QUERY, range: '2m', step: '1' };
 const QUERY_LINE = `POST /api/v1/orgs/${given.org}/query/expr-range`;
 const HOSTILE = '<img src=x onerror=alert(1)>';
 
-/**
- * Passes connections on to the server; `down` ends all and accepts none. `received`: bytes of the server; `requests`:
- * the methods and paths that the server has got.
- */
-const proxy = { down: false, sockets: new Set(), url: '', received: 0, requests: [] };
-const listening = (server) =>
-  new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server.address().port)));
-const tcp = createTcpServer((client) => {
-  if (proxy.down) return client.destroy();
-  const { hostname, port } = new URL(given.server);
-  const server = connect(Number(port), hostname);
-  server.on('data', (chunk) => (proxy.received += chunk.length));
-  client.on('data', (chunk) => {
-    for (const [, line] of chunk.toString('latin1').matchAll(/^([A-Z]+ \S+) HTTP\/1\.1\r$/gm)) proxy.requests.push(line);
-  });
-  for (const [own, other] of [
-    [client, server],
-    [server, client],
-  ]) {
-    proxy.sockets.add(own);
-    own.pipe(other);
-    own.on('error', () => other.destroy());
-    own.on('close', () => {
-      proxy.sockets.delete(own);
-      other.destroy();
-    });
-  }
-});
-proxy.url = `http://127.0.0.1:${await listening(tcp)}`;
-const lose = (down) => {
-  proxy.down = down;
-  for (const socket of proxy.sockets) socket.destroy();
-};
+const proxy = await lossyProxy(given.server);
 
 /** The embedding site: pages by path, and its endpoint of tokens. */
 const site = { pages: new Map(), asked: [], token: () => '', status: 200, url: '' };
@@ -424,11 +392,11 @@ async function aLostServerComesBackWithoutAGap() {
   const { page, streams } = await open(element({ ...ATTRIBUTES, live: '', token: sign(key) }));
   await state(page, 'drawn');
   await moves(page, 2);
-  lose(false);
+  proxy.lose(false);
   await moves(page, 3);
   check((await heard(page, 'error')).length === 0, 'a short loss is not reported');
   contiguous(await times(page), 'a short loss');
-  lose(true);
+  proxy.lose(true);
   await state(page, 'error');
   const text = await message(page);
   check(/comes back by itself/.test(text), `the visitor reads that it comes back: ${text}`);
@@ -436,13 +404,13 @@ async function aLostServerComesBackWithoutAGap() {
   const isExplained = error.code === 'unreachable' && error.message.includes(proxy.url);
   check(isExplained, `the page learns why: ${JSON.stringify(error)}`);
   await page.screenshot({ path: join(given.pictures, 'embed-lost.png') });
-  lose(false);
+  proxy.lose(false);
   await state(page, 'drawn', 40_000);
   await moves(page, 2);
   contiguous(await times(page), 'a long loss');
   check(streams.size === 1, 'one stream remains');
   await browser.setOffline(true);
-  lose(false);
+  proxy.lose(false);
   await state(page, 'error');
   check(/offline/i.test(await message(page)), `offline: ${await message(page)}`);
   await browser.setOffline(false);
