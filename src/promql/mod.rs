@@ -67,21 +67,6 @@ pub fn run(
     eval::run(&plan, query, snapshot, options, budget, eval::Hooks::default())
 }
 
-/// Evaluates one query like [`run`], for callers that need neither annotations nor costs.
-///
-/// # Errors
-/// As for [`run`].
-pub fn value(
-    query: &Query,
-    snapshot: &Snapshot,
-    options: &Options,
-    budget: &Budget<'_>,
-) -> Result<Value, QueryError> {
-    let plan = plan::build(query, options, budget)?;
-    let (value, _, _) = eval::evaluate(&plan, query, snapshot, options, budget, eval::Hooks::default())?;
-    Ok(value)
-}
-
 /// Returns the raw samples that the evaluation of a query reads, without reading any: the matchers
 /// and the range of each selector.
 ///

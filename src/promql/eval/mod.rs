@@ -38,7 +38,7 @@ use crate::model::{Labels, Matcher, Sample, Stopped, TimeRange, Timestamp, bytes
 use crate::tsdb::{Paced, SelectedSeries, Snapshot};
 
 use super::annotations::AnnotationCollector;
-use super::budget::{Budget, Charge, Meter, QueryStats};
+use super::budget::{Budget, Charge, Meter};
 use super::error::QueryError;
 use super::numbers::seconds;
 use super::plan::{MatrixNode, Plan, ScalarNode, VectorNode};
@@ -83,21 +83,6 @@ pub(super) fn run(
     budget: &Budget<'_>,
     hooks: Hooks<'_>,
 ) -> Result<QueryResult, QueryError> {
-    let (value, annotations, stats) = evaluate(plan, query, snapshot, options, budget, hooks)?;
-    let mut annotations = annotations.finish(&query.text);
-    annotations.warnings.extend(snapshot.warnings());
-    Ok(QueryResult { value, annotations, stats })
-}
-
-/// Evaluates like [`run`], and leaves the annotations unrendered.
-pub(super) fn evaluate(
-    plan: &Plan,
-    query: &Query,
-    snapshot: &Snapshot,
-    options: &Options,
-    budget: &Budget<'_>,
-    hooks: Hooks<'_>,
-) -> Result<(Value, AnnotationCollector, QueryStats), QueryError> {
     let notes = RefCell::new(AnnotationCollector::default());
     let meter = Meter::new(options.limits, budget);
     let (shared_recipes, common_rows) = (common_rows::shared_recipes(plan), RefCell::default());
@@ -112,7 +97,9 @@ pub(super) fn evaluate(
     let value = context.value(plan, grid, query.instant)?;
     drop(patterns);
     let stats = context.meter.stats();
-    Ok((value, context.notes.into_inner(), stats))
+    let mut annotations = context.notes.into_inner().finish(&query.text);
+    annotations.warnings.extend(snapshot.warnings());
+    Ok(QueryResult { value, annotations, stats })
 }
 
 impl Context<'_> {

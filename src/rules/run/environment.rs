@@ -9,7 +9,7 @@ use crate::clock::Stopwatch;
 use crate::model::{Access, OrgId, Steps, Timestamp};
 use crate::promql::explain::{Estimate, estimate};
 use crate::promql::syntax::{Caps, parse};
-use crate::promql::{self, Budget, MemoryPool, Options, Query, QueryError, Value, VectorSample};
+use crate::promql::{Budget, MemoryPool, Options, Query, QueryError, Value, VectorSample, run};
 use crate::rules::group::TemplateQuery;
 use crate::tsdb::{Snapshot, Tsdb};
 
@@ -88,7 +88,8 @@ impl RuleContext<'_> {
 
     /// Evaluates a query.
     pub(in crate::rules) fn value(&self, snapshot: &Snapshot, query: &Query) -> Result<Value, QueryError> {
-        self.within_budget(|budget| promql::value(query, snapshot, &self.settings.options, budget))
+        self.within_budget(|budget| run(query, snapshot, &self.settings.options, budget))
+            .map(|result| result.value)
     }
 
     /// Estimates the cost of a query without evaluating it.

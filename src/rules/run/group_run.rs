@@ -184,9 +184,11 @@ impl GroupRun {
         match outcome {
             Ok(samples) => {
                 rule.health = RuleHealth::Ok;
-                let ends = rule.replace_series(&samples, sample_at);
+                let series: HashSet<Labels> = samples.iter().map(|sample| sample.labels.clone()).collect();
                 pending.samples.extend(samples);
-                pending.samples.extend(ends);
+                let ended = rule.series.iter().filter(|labels| !series.contains(*labels));
+                pending.samples.extend(ended.map(|labels| RuleSample::stale(labels.clone(), sample_at)));
+                rule.series = series;
                 pending.rules.push(place);
                 pending.metrics.extend(rule.compiled.metrics_written().iter().map(Arc::clone));
             }
@@ -326,20 +328,6 @@ impl RuleRun {
             evaluated_at: None,
             took: Duration::ZERO,
         }
-    }
-
-    /// Replaces the series by those of `samples`, which has each series once. Returns the samples
-    /// that end the others.
-    fn replace_series(&mut self, samples: &[RuleSample], at: Timestamp) -> Vec<RuleSample> {
-        let is_unchanged = samples.len() == self.series.len()
-            && samples.iter().all(|sample| self.series.contains(&sample.labels));
-        if is_unchanged {
-            return Vec::new();
-        }
-        let series = samples.iter().map(|sample| sample.labels.clone()).collect();
-        let before = std::mem::replace(&mut self.series, series);
-        let ended = before.into_iter().filter(|labels| !self.series.contains(labels));
-        ended.map(|labels| RuleSample::stale(labels, at)).collect()
     }
 
     fn evaluate(&mut self, evaluation: &RuleEvaluation<'_>) -> Result<Vec<RuleSample>, String> {

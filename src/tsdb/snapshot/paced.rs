@@ -1,7 +1,7 @@
 //! Selections and listings of a snapshot whose cost is charged to a pace.
 
 use super::select::labels::with_labels;
-use super::select::matching::{MatchedSeries, SeriesRow, collect_within, locate_rows};
+use super::select::matching::{MatchedSeries, SeriesRow, locate_rows};
 use super::select::sort;
 use super::{SelectedSeries, Snapshot};
 use crate::model::{Matcher, Pace, Stopped, TimeRange};
@@ -65,8 +65,7 @@ impl Paced<'_> {
         let hits = locate_rows(&table, found, self.pace)?;
         let order = sort::by_labels(&table, &hits, self.pace)?;
         self.pace.release((hits.len() * (size_of::<SeriesRow<'_>>() + size_of::<u32>())) as u64);
-        let sorted = order.iter().filter_map(|place| found.get(*place as usize).copied());
-        Ok(collect_within(found.len(), sorted))
+        Ok(order.iter().filter_map(|place| found.get(*place as usize).copied()).collect())
     }
 
     /// Adds the labels for which `keep` returns true to series that are sorted by their labels. The

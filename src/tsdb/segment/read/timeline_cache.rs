@@ -96,11 +96,6 @@ impl TimelineCache {
             self.clear_for(range);
         }
         let key = (segment.meta().seq, number);
-        if let [only] = &*self.timelines
-            && only.key == key
-        {
-            return self.get(0);
-        }
         let slot = (usize::try_from(key.0).unwrap_or_default() ^ number) % RECENT;
         let recent = self.recent.get(slot).map_or(usize::MAX, |index| *index as usize);
         if self.timelines.get(recent).is_some_and(|timeline| timeline.key == key) {
@@ -109,7 +104,8 @@ impl TimelineCache {
         let index = match self.index_by_key.get(&key) {
             Some(index) => {
                 if self.recent.is_empty() {
-                    // Allocated late, so that a reader of one timeline does not pay for it.
+                    // Allocated at the second lookup, so that a reader of one series does not pay
+                    // for it.
                     self.recent = vec![u32::MAX; RECENT];
                 }
                 *index

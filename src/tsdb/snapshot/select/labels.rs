@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
 
-use super::matching::{SeriesRow, collect_within};
+use super::matching::SeriesRow;
 use crate::model::{LabelColumn, LabelTable, LabelValues, Labels, Pace, Stopped};
 use crate::tsdb::report::SeriesId;
 use crate::tsdb::series::columns::CodeColumn;
@@ -66,7 +66,7 @@ pub(in crate::tsdb::snapshot) fn with_labels(
         pace.spend_each(own.saturating_mul(width + 1), units)?;
         pace.hold_each(own.saturating_mul(each), LABEL_BYTES)?;
         let places = || runs.iter().cloned().flatten();
-        let own = collect_within(own, places().filter_map(|place| hits.get(place).copied()));
+        let own: Vec<SeriesRow<'_>> = places().filter_map(|place| hits.get(place).copied()).collect();
         let mut put = |place: usize, made: Labels| {
             if let Some(slot) = labels.get_mut(place) {
                 *slot = Some(made);
@@ -86,7 +86,7 @@ pub(in crate::tsdb::snapshot) fn with_labels(
     let series = |(hit, labels): (&SeriesRow<'_>, Option<Labels>)| {
         Some(SelectedSeries { id: SeriesId(hit.id), labels: labels? })
     };
-    Ok(collect_within(hits.len(), found.filter_map(series)))
+    Ok(found.filter_map(series).collect())
 }
 
 /// Returns a table of the label sets of some series of one family, in order. `None` if separate

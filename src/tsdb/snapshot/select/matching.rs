@@ -64,15 +64,7 @@ pub(in crate::tsdb::snapshot) fn locate_rows<'t>(
         };
         Some(SeriesRow { id: one.id, family, row })
     };
-    Ok(collect_within(found.len(), found.iter().filter_map(hit)))
-}
-
-/// Collects at most `most` items into a vector that is allocated once. A filter does not tell how
-/// many items pass, so `collect` would let the vector grow.
-pub(in crate::tsdb::snapshot) fn collect_within<T>(most: usize, items: impl Iterator<Item = T>) -> Vec<T> {
-    let mut all = Vec::with_capacity(most);
-    all.extend(items.take(most));
-    all
+    Ok(found.iter().filter_map(hit).collect())
 }
 
 /// A family and the rows of its series that match.
@@ -474,8 +466,7 @@ impl Paced<'_> {
         self.pace.hold_each(most, size_of::<MatchedSeries>())?;
         with_liveness(self, store, range, |liveness| {
             let units = liveness.row_units();
-            let (mut all, mut batch, mut is_live) =
-                (Vec::with_capacity(most), RowBatch::default(), Vec::new());
+            let (mut all, mut batch, mut is_live) = (Vec::new(), RowBatch::default(), Vec::new());
             for one in &found {
                 one.batches(self, store, &mut batch, units, |batch| {
                     liveness.mark(one.number, batch.ids(), &mut is_live);
