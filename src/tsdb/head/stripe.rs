@@ -15,7 +15,7 @@ use super::arena::{Arena, Link, NONE, RecordLifetime};
 use super::backwards::Backwards;
 use super::record::{self, RecordValues, Successor, TailRecord};
 use super::slots::{AppendResult, BLOCK_SERIES, EncodedTail, NEVER, TailBlock};
-use crate::model::TimeRange;
+use crate::model::{TimeRange, Timestamp};
 use crate::tsdb::chunk::MINI;
 use crate::tsdb::report::SampleColumns;
 pub(in crate::tsdb) use chunks::Order;
@@ -53,6 +53,12 @@ impl Span {
     pub(in crate::tsdb) const fn overlaps(self, range: TimeRange) -> bool {
         let (start, end) = (range.start.as_ms(), range.end.as_ms());
         start <= end && self.first <= end && start <= self.last
+    }
+
+    /// Returns the part of `range` within the span.
+    pub(in crate::tsdb) fn within(self, range: TimeRange) -> TimeRange {
+        let (first, last) = (Timestamp::from_ms(self.first), Timestamp::from_ms(self.last));
+        TimeRange::new(range.start.max(first), range.end.min(last))
     }
 }
 

@@ -62,10 +62,10 @@ pub(in crate::tsdb::snapshot) fn with_liveness_from<T>(
             Liveness { head, set: &set, parts, family, range, sealed, warnings, floor, samples, batch };
         let result = query(&mut liveness)?;
         liveness.warn();
-        let stopped = liveness.samples.stopped.take();
         drop(liveness);
-        if let Some(stopped) = stopped {
-            return Err(stopped);
+        // A probe that the pace stopped has found nothing.
+        if pace.is_stopped() {
+            return Err(Stopped);
         }
         let after = store.segments();
         if Arc::ptr_eq(&set, &after) {
@@ -98,13 +98,12 @@ pub(in crate::tsdb::snapshot) struct Liveness<'s> {
     pub(in crate::tsdb::snapshot) batch: RowBatch,
 }
 
-/// A probe that reads samples, for series whose least and greatest time do not decide.
+/// A probe that reads samples, for series whose least and greatest time do not decide. The caller
+/// must not hold the lock of a stripe.
 struct SampleProbe<'s> {
     snapshot: &'s Snapshot,
     pace: &'s Pace<'s>,
     store: &'s OrgStore,
-    /// Set by the first refusal of the pace. The results are meaningless from then on.
-    stopped: Option<Stopped>,
     floats: SampleColumns,
     histograms: HistogramColumns,
 }
@@ -112,37 +111,49 @@ struct SampleProbe<'s> {
 impl<'s> SampleProbe<'s> {
     fn new(snapshot: &'s Snapshot, pace: &'s Pace<'s>, store: &'s OrgStore) -> SampleProbe<'s> {
         let (floats, histograms) = (SampleColumns::default(), HistogramColumns::default());
-        SampleProbe { snapshot, pace, store, stopped: None, floats, histograms }
+        SampleProbe { snapshot, pace, store, floats, histograms }
     }
 
-    /// Returns the time of the newest sample of a series in a range that the scope shows. The
-    /// caller must not hold the lock of a stripe.
+    /// Returns whether a series has samples in a range that the scope shows.
+    fn has_any(&mut self, family: u32, id: u32, range: TimeRange) -> bool {
+        self.newest_float(family, id, range).is_some() || self.newest_histogram(id, range).is_some()
+    }
+
+    /// Returns the time of the newest sample of a series in a range that the scope shows.
     fn newest(&mut self, family: u32, id: u32, range: TimeRange) -> Option<i64> {
-        /// The approximate cost of reading a series.
-        const READING: u64 = 5_000;
-        if self.stopped.is_some() {
-            return None;
-        }
-        if let Err(stopped) = self.pace.spend(READING) {
-            self.stopped = Some(stopped);
-            return None;
-        }
-        let SampleProbe { snapshot, store, floats, histograms, .. } = self;
-        floats.times.clear();
-        floats.values.clear();
+        self.newest_float(family, id, range).max(self.newest_histogram(id, range))
+    }
+
+    fn newest_float(&mut self, family: u32, id: u32, range: TimeRange) -> Option<i64> {
+        self.may_read()?;
+        self.floats.times.clear();
+        self.floats.values.clear();
         merge::read_series(
-            store,
+            self.store,
             merge::TableSeries { series: id, family: Some(family) },
             range,
-            &snapshot.warnings,
+            &self.snapshot.warnings,
             &mut merge::ReadState::default(),
-            floats,
+            &mut self.floats,
         );
-        histograms.clear();
-        if store.side.has_histograms() {
-            snapshot.histograms_of(store, SeriesId(id), range, histograms);
+        self.floats.times.last().copied()
+    }
+
+    fn newest_histogram(&mut self, id: u32, range: TimeRange) -> Option<i64> {
+        if !self.store.side.has_histograms() {
+            return None;
         }
-        floats.times.last().max(histograms.times.last()).copied()
+        self.may_read()?;
+        self.histograms.clear();
+        self.snapshot.histograms_of(self.store, SeriesId(id), range, &mut self.histograms);
+        self.histograms.times.last().copied()
+    }
+
+    /// Asks the pace for one read. Returns `None` if it stops the request.
+    fn may_read(&self) -> Option<()> {
+        /// The approximate cost of reading a series.
+        const READING: u64 = 5_000;
+        self.pace.spend(READING).ok()
     }
 }
 
@@ -276,7 +287,7 @@ impl<'s> Liveness<'s> {
             Some(floor) if span.first < floor && !(last_exists && span.last <= end.as_ms()) => {
                 self.release();
                 let visible = TimeRange::new(Timestamp::from_ms(floor), end);
-                self.samples.newest(family, id, visible).is_some()
+                self.samples.has_any(family, id, visible)
             }
             _ => true,
         }
@@ -292,18 +303,24 @@ impl<'s> Liveness<'s> {
         }
         let head = self.head.span(id);
         self.release();
-        let mut newest = head.map_or(i64::MIN, |span| span.last);
-        let (set, mut is_deleted) = (self.set, false);
+        let mut newest = head.map(|span| span.last);
+        let (set, mut deleted) = (self.set, Vec::new());
         for rows in self.rows_of(family) {
-            if rows.part.meta().max_ms <= newest {
+            if Some(rows.part.meta().max_ms) <= newest {
                 break;
             }
-            if let Some(span) = rows.span(id).filter(|span| span.last > newest) {
-                newest = span.last;
-                is_deleted = !rows.has_sample(set, id, newest);
+            match rows.span(id) {
+                Some(span) if rows.has_sample(set, id, span.last) => newest = newest.max(Some(span.last)),
+                Some(span) => deleted.push(span),
+                None => {}
             }
         }
-        if is_deleted { self.samples.newest(family, id, TimeRange::ALL) } else { Some(newest) }
+        for span in deleted {
+            if Some(span.last) > newest {
+                newest = newest.max(self.samples.newest(family, id, span.within(TimeRange::ALL)));
+            }
+        }
+        newest
     }
 
     /// Calls `each` for each stripe with the series whose head overlaps the range and has their
@@ -341,9 +358,11 @@ impl<'s> Liveness<'s> {
     /// [`Liveness::release`].
     pub(in crate::tsdb::snapshot) fn is_sealed(&mut self, family: u32, id: u32) -> bool {
         let (set, range) = (self.set, self.sealed);
-        let mut is_uncertain = false;
-        let mut certain = |shown: &ShownSpan| {
-            is_uncertain |= !shown.is_certain;
+        let mut uncertain: Vec<Span> = Vec::new();
+        let mut is_certain = |shown: &ShownSpan| {
+            if !shown.is_certain {
+                uncertain.push(shown.span);
+            }
             shown.is_certain
         };
         let is_found = if self.floor.is_none() {
@@ -351,14 +370,15 @@ impl<'s> Liveness<'s> {
             let is_whole = set.tombstones.is_empty();
             self.rows_of(family).iter_mut().any(|rows| match is_whole && rows.reaches {
                 true => rows.row(id).is_some(),
-                false => rows.shown(set, range, id).is_some_and(|shown| certain(&shown)),
+                false => rows.shown(set, range, id).is_some_and(|shown| is_certain(&shown)),
             })
         } else {
             let found = self.rows_of(family).iter_mut().filter_map(|rows| rows.shown(set, range, id));
-            let found: Vec<ShownSpan> = found.filter(certain).collect();
+            let found: Vec<ShownSpan> = found.filter(is_certain).collect();
             found.into_iter().any(|shown| self.is_shown(family, id, shown.span, shown.has_last))
         };
-        is_found || is_uncertain && self.samples.newest(family, id, range).is_some()
+        // One read is as long as one segment, not as long as the series.
+        is_found || uncertain.iter().any(|span| self.samples.has_any(family, id, span.within(range)))
     }
 
     /// Returns the rows of a family in the segments, newest first.
