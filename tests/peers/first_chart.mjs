@@ -50,7 +50,7 @@ const site = createServer((request, response) => {
 });
 const page = `http://127.0.0.1:${await listening(site)}/`;
 
-/** Reads what a view has come to, in the page. @param {number} most milliseconds to wait for the chart */
+/** Reads the state and the times of a view, in the page. @param {number} most milliseconds to wait for the chart */
 async function read(most) {
   const drawnAt = await Promise.race([globalThis.drawn, new Promise((resolve) => setTimeout(resolve, most))]);
   const chart = document.querySelector('metric-chart');

@@ -104,7 +104,8 @@ test('moments have the texts of Intl', () => {
   for (const timeZone of ZONES) {
     const day = /** @type {const} */ ({ weekday: 'short', month: 'short', day: 'numeric' });
     const intl = new Intl.DateTimeFormat('en', { timeZone, ...day, ...CLOCK, second: '2-digit' });
-    for (let at = -1e9; at < 4e9; at += 12_345_678) {
+    // Browsers round the offset of their own zone to minutes; before 1938 some zones had seconds.
+    for (let at = timeZone ? -3e9 : -1e9; at < 4e9; at += 12_345_678) {
       assert.equal(formatMoment(at, timeZone), intl.format(at * 1000), `${at} in ${timeZone}`);
     }
   }

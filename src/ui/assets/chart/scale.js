@@ -211,8 +211,8 @@ function zoneOf(name) {
 }
 
 /**
- * Texts of times are not made by Intl: the first formatter costs a page several milliseconds, each
- * text ten times as much as one of numbers.
+ * Only the offset of a named zone comes from Intl: a formatter for each kind of text would delay the
+ * first chart by several milliseconds, and each text would take ten times as long.
  * @param {string} name
  * @returns {Zone}
  */
@@ -226,9 +226,10 @@ function newZone(name) {
     return () => 0;
   }
   return (at) => {
-    // "1/1/2026, GMT-03:30"; UTC is "GMT"
-    const [, sign, hours, minutes] = /GMT([+-])(\d\d):(\d\d)/.exec(offset.format(at * 1000)) ?? ['', '+', 0, 0];
-    return (sign === '-' ? -60 : 60) * (Number(hours) * 60 + Number(minutes));
+    // "1/1/2026, GMT-03:30"; UTC is "GMT". Local mean times of the past have seconds.
+    const [, sign, ...parts] = /GMT([+-])(\d\d):(\d\d)(?::(\d\d))?/.exec(offset.format(at * 1000)) ?? [];
+    const [hours, minutes, seconds] = parts.map((part) => Number(part ?? 0));
+    return sign ? (sign === '-' ? -1 : 1) * (hours * 3600 + minutes * 60 + seconds) : 0;
   };
 }
 
