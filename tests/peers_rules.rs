@@ -266,7 +266,7 @@ fn replay(group: &RuleGroup, series: &[(Labels, Vec<Sample>)], times: &[i64]) ->
         batch.series(labels, samples.iter().copied());
     }
     tsdb.append(ORG, &batch.batch(), Timestamp::from_ms(times[0])).expect("stored");
-    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+    let context = RuleContext::new(&settings, &tsdb, ORG);
     let mut run = GroupRun::new(Arc::new(group.clone()), &settings);
     let offset = group.query_offset_ms.unwrap_or_default();
     for at in times {

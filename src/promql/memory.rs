@@ -14,7 +14,7 @@ use crate::model::{OrgId, OutOfMemory, check_available};
 use crate::sync::IgnorePoison as _;
 
 /// The unit in which leases grow, in bytes, so that small queries take the lock once.
-const UNIT: u64 = 1 << 20;
+pub const LEASE_UNIT: u64 = 1 << 20;
 
 /// How often a waiting query checks its own deadline.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -71,7 +71,7 @@ impl MemoryPool {
     pub fn new(bytes_max: u64) -> Arc<MemoryPool> {
         Arc::new(MemoryPool {
             bytes_max,
-            org_bytes_max: (bytes_max / 2).max(UNIT.min(bytes_max)),
+            org_bytes_max: (bytes_max / 2).max(LEASE_UNIT.min(bytes_max)),
             held: Mutex::default(),
             freed: Condvar::new(),
             refused: AtomicU64::new(0),
@@ -144,7 +144,7 @@ impl Lease {
             return Ok(());
         }
         // The last unit of an organisation's share may be smaller than a MiB.
-        let whole = bytes.div_ceil(UNIT).saturating_mul(UNIT);
+        let whole = bytes.div_ceil(LEASE_UNIT).saturating_mul(LEASE_UNIT);
         let wanted = if whole > self.pool.org_bytes_max { bytes } else { whole };
         let more = wanted - have;
         let mut held = self.pool.lock();
@@ -215,24 +215,27 @@ mod tests {
 
     #[test]
     fn one_organisation_gets_half_and_the_rest_remains_for_others() {
-        let pool = MemoryPool::new(8 * UNIT);
+        let pool = MemoryPool::new(8 * LEASE_UNIT);
         let (first, second, other) = (pool.lease(A), pool.lease(A), pool.lease(B));
-        first.grow_to(3 * UNIT, &at_once).expect("there is room");
-        let refused = second.grow_to(2 * UNIT, &at_once).expect_err("the share is met");
-        assert_eq!(refused, LeaseError::Shared { needed: 2 * UNIT, held: 3 * UNIT, allowed: 4 * UNIT });
-        other.grow_to(4 * UNIT, &at_once).expect("another organisation's share");
-        assert_eq!((pool.usage().bytes, pool.usage().refused), (7 * UNIT, 1));
+        first.grow_to(3 * LEASE_UNIT, &at_once).expect("there is room");
+        let refused = second.grow_to(2 * LEASE_UNIT, &at_once).expect_err("the share is met");
+        assert_eq!(
+            refused,
+            LeaseError::Shared { needed: 2 * LEASE_UNIT, held: 3 * LEASE_UNIT, allowed: 4 * LEASE_UNIT }
+        );
+        other.grow_to(4 * LEASE_UNIT, &at_once).expect("another organisation's share");
+        assert_eq!((pool.usage().bytes, pool.usage().refused), (7 * LEASE_UNIT, 1));
         drop(first);
-        second.grow_to(2 * UNIT, &at_once).expect("there is room again");
+        second.grow_to(2 * LEASE_UNIT, &at_once).expect("there is room again");
         drop((second, other));
         assert_eq!((pool.usage().bytes, pool.lock().by_org.len()), (0, 0));
     }
 
     #[test]
     fn only_a_query_that_holds_nothing_waits_for_memory() {
-        let pool = MemoryPool::new(4 * UNIT);
+        let pool = MemoryPool::new(4 * LEASE_UNIT);
         let (holds, waits) = (pool.lease(A), pool.lease(A));
-        holds.grow_to(2 * UNIT, &at_once).expect("room");
+        holds.grow_to(2 * LEASE_UNIT, &at_once).expect("room");
         let asked = Cell::new(0);
         let should_wait = || {
             asked.set(asked.get() + 1);
@@ -244,12 +247,14 @@ mod tests {
         };
         waits.grow_to(1, &should_wait).expect_err("no query returns memory");
         assert_eq!(asked.get(), 3, "the closure is called at each interval");
-        holds.grow_to(3 * UNIT, &|| panic!("a query that holds something must not wait")).expect_err("full");
+        holds
+            .grow_to(3 * LEASE_UNIT, &|| panic!("a query that holds something must not wait"))
+            .expect_err("full");
     }
 
     #[test]
     fn returned_memory_wakes_a_waiting_query() {
-        let pool = MemoryPool::new(2 * UNIT);
+        let pool = MemoryPool::new(2 * LEASE_UNIT);
         let holds = pool.lease(A);
         holds.grow_to(1, &at_once).expect("room");
         std::thread::scope(|threads| {
@@ -261,7 +266,7 @@ mod tests {
                 std::thread::yield_now();
             }
             drop(holds);
-            assert_eq!(waiting.join().expect("no panic"), Ok(UNIT));
+            assert_eq!(waiting.join().expect("no panic"), Ok(LEASE_UNIT));
         });
         assert_eq!(pool.usage().bytes, 0);
     }
@@ -279,12 +284,12 @@ mod tests {
 
     #[test]
     fn a_lease_over_the_share_of_an_organisation_is_refused_without_waiting() {
-        let pool = MemoryPool::new(4 * UNIT);
+        let pool = MemoryPool::new(4 * LEASE_UNIT);
         let lease = pool.lease(A);
         let refused = lease
             .grow_to(u64::MAX, &|| panic!("a query must not wait for more than its share"))
             .expect_err("too much");
-        assert_eq!(refused, LeaseError::Shared { needed: u64::MAX, held: 0, allowed: 2 * UNIT });
-        lease.grow_to(2 * UNIT, &at_once).expect("exactly the share");
+        assert_eq!(refused, LeaseError::Shared { needed: u64::MAX, held: 0, allowed: 2 * LEASE_UNIT });
+        lease.grow_to(2 * LEASE_UNIT, &at_once).expect("exactly the share");
     }
 }

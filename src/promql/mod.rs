@@ -30,7 +30,7 @@ pub use error::QueryError;
 pub use eval::RawRead;
 pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, HistogramBucket};
-pub use memory::{Lease, LeaseError, MemoryPool, MemoryPoolUsage};
+pub use memory::{LEASE_UNIT, Lease, LeaseError, MemoryPool, MemoryPoolUsage};
 pub use query::{Options, Query, QueryResult};
 pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
 pub use windows::{WindowSpec, windows};

@@ -293,7 +293,7 @@ impl AdminContext {
         let options = RuleFileOptions::within(&self.rule_settings.caps);
         let org = rule_backfill::admit(identity, request, options, now)?;
         let (tsdb, settings) = (&self.tsdb, &self.rule_settings);
-        let context = RuleContext { settings, tsdb, org, cancel: Some(stopping), since: None };
+        let context = RuleContext { cancel: Some(stopping), ..RuleContext::new(settings, tsdb, org) };
         let part = rule_backfill::run(context, request, now, unfinished)?;
         Ok(json!(part))
     }

@@ -111,7 +111,7 @@ impl OpenStore {
     /// The reason as text.
     pub fn backfill(&mut self, org: OrgId, request: &BackfillRequest) -> Result<BackfillPart, String> {
         let AdminContext { tsdb, rule_settings, clock, .. } = &self.context;
-        let context = RuleContext { settings: rule_settings, tsdb, org, cancel: None, since: None };
+        let context = RuleContext::new(rule_settings, tsdb, org);
         rule_backfill::run(context, request, clock.now(), &mut self.unfinished)
     }
 

@@ -41,7 +41,7 @@ impl RuleEngine {
         }
         for (org, is_removed, mut run) in waiting {
             let (settings, tsdb) = (&self.parts.settings, &self.parts.tsdb);
-            let context = RuleContext { settings, tsdb, org, cancel: None, since: None };
+            let context = RuleContext::new(settings, tsdb, org);
             let Some(last_at) = run.last_at else { continue };
             let at = now.max(last_at.plus_ms(1));
             if is_removed {

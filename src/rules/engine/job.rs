@@ -86,11 +86,8 @@ impl RuleEngine {
 
     fn execute(&self, job: &mut RuleJob, now: Timestamp) -> JobOutcome {
         let context = RuleContext {
-            settings: &self.parts.settings,
-            tsdb: &self.parts.tsdb,
-            org: job.key.org,
             cancel: Some(&self.closed),
-            since: None,
+            ..RuleContext::new(&self.parts.settings, &self.parts.tsdb, job.key.org)
         };
         let grid = job.grid;
         let next = |at: Timestamp, skipped| JobOutcome { next_due: Some(grid.after(at)), skipped };

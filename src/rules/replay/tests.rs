@@ -49,7 +49,7 @@ fn times(from: i64, to: i64) -> BackfillTimes {
 #[test]
 fn a_preview_has_every_transition_and_the_series() {
     let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
-    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+    let context = RuleContext::new(&settings, &tsdb, ORG);
     for (step, value) in [0.0, 5.0, 6.0, 7.0, 0.0, 0.0].into_iter().enumerate() {
         put(&tsdb, "x", "a", i64::try_from(step).expect("small") * 10, value);
     }
@@ -68,7 +68,7 @@ fn a_preview_has_every_transition_and_the_series() {
 #[test]
 fn a_preview_fails_or_forgets_alerts_beyond_the_limit() {
     let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
-    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+    let context = RuleContext::new(&settings, &tsdb, ORG);
     for (seconds, b) in [(0, 0.0), (10, 0.0), (20, 1.0), (30, 0.0), (40, 0.0)] {
         put(&tsdb, "x", "a", seconds, 1.0);
         put(&tsdb, "x", "b", seconds, b);
@@ -104,7 +104,7 @@ fn a_preview_fails_or_forgets_alerts_beyond_the_limit() {
 #[test]
 fn a_preview_estimates_one_evaluation() {
     let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
-    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+    let context = RuleContext::new(&settings, &tsdb, ORG);
     for (seconds, job) in (0..60).step_by(10).flat_map(|seconds| [(seconds, "a"), (seconds, "b")]) {
         put(&tsdb, "x", job, seconds, 1.0);
     }
@@ -120,7 +120,7 @@ fn all_queries_of_a_replay_share_one_timeout() {
     let tsdb = Tsdb::scaffold();
     let settings = RuleSettings { query_timeout: Duration::from_secs(1), ..RuleSettings::default() };
     put(&tsdb, "x", "a", 0, 1.0);
-    let context = |since| RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since };
+    let context = |since| RuleContext { since, ..RuleContext::new(&settings, &tsdb, ORG) };
     let since = Stopwatch::start();
     let rule = rule("{alert: A, expr: 'x @ end()'}");
     let group = RulePreviewGroup::default();
@@ -133,7 +133,7 @@ fn all_queries_of_a_replay_share_one_timeout() {
 #[test]
 fn a_backfill_writes_slices_and_continues() {
     let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
-    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+    let context = RuleContext::new(&settings, &tsdb, ORG);
     for seconds in (0..6_000).step_by(10) {
         put(&tsdb, "x", "a", seconds, 1.0);
     }
@@ -168,7 +168,7 @@ fn a_backfill_writes_slices_and_continues() {
 #[test]
 fn slices_grow_while_rules_yield_few_samples() {
     let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
-    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+    let context = RuleContext::new(&settings, &tsdb, ORG);
     let lengths = |series: usize, end_s: i64| -> Vec<i64> {
         for job in 0..series {
             put(&tsdb, "x", &job.to_string(), 0, 1.0);
@@ -205,7 +205,7 @@ proptest! {
         expr in 0..EXPRS.len(), hold in 0..4i64, keep in 0..4i64, templated: bool,
     ) {
         let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
-        let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since: None };
+        let context = RuleContext::new(&settings, &tsdb, ORG);
         let label = if templated { "'{{ $value }}'" } else { "fixed" };
         let text = format!(
             "{{alert: A, expr: '{}', for: {}s, keep_firing_for: {}s, labels: {{l: {label}}}}}",

@@ -9,7 +9,9 @@ use crate::clock::Stopwatch;
 use crate::model::{Access, OrgId, Steps, Timestamp};
 use crate::promql::explain::{Estimate, estimate};
 use crate::promql::syntax::{Caps, parse};
-use crate::promql::{Budget, MemoryPool, Options, Query, QueryError, Value, VectorSample, run};
+use crate::promql::{
+    Budget, LEASE_UNIT, Lease, MemoryPool, Options, Query, QueryError, Value, VectorSample, run,
+};
 use crate::rules::group::TemplateQuery;
 use crate::tsdb::{Snapshot, Tsdb};
 
@@ -64,9 +66,21 @@ pub struct RuleContext<'a> {
     pub cancel: Option<&'a AtomicBool>,
     /// The start of `query_timeout` for all queries together; None: each query has its own time.
     pub since: Option<Stopwatch>,
+    /// The memory of queries that run one after the other; None: each query leases its own.
+    pub lease: Option<&'a Arc<Lease>>,
 }
 
-impl RuleContext<'_> {
+impl<'a> RuleContext<'a> {
+    /// Returns the context of evaluations that nothing cancels.
+    pub fn new(settings: &'a RuleSettings, tsdb: &'a Tsdb, org: OrgId) -> RuleContext<'a> {
+        RuleContext { settings, tsdb, org, cancel: None, since: None, lease: None }
+    }
+
+    /// Returns a lease of zero bytes for all queries of a group.
+    pub(in crate::rules) fn new_lease(&self) -> Option<Arc<Lease>> {
+        self.settings.memory.as_ref().map(|pool| Arc::new(pool.lease(self.org)))
+    }
+
     /// Returns the view of the whole organisation.
     pub(in crate::rules) fn snapshot(&self) -> Snapshot {
         self.tsdb.snapshot(&Access::whole(self.org))
@@ -111,10 +125,14 @@ impl RuleContext<'_> {
         let budget = Budget {
             cancel: self.cancel,
             expired: Some(&expired),
-            lease: self.settings.memory.as_ref().map(|pool| Arc::new(pool.lease(self.org))),
+            lease: self.lease.map(Arc::clone).or_else(|| self.new_lease()),
             ..Budget::default()
         };
-        work(&budget)
+        let result = work(&budget);
+        if let Some(lease) = self.lease {
+            lease.shrink_to(LEASE_UNIT);
+        }
+        result
     }
 
     /// Evaluates an instant query; a scalar is one sample without labels.

@@ -4,7 +4,7 @@
 //! Rules are evaluated in their order. Samples are written before the first rule that may read
 //! them, and at the latest at the end of the group, so that a group usually costs one write.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub(in crate::rules) struct RuleRun {
     pub(in crate::rules) health: RuleHealth,
     pub(in crate::rules) evaluated_at: Option<Timestamp>,
     pub(in crate::rules) took: Duration,
+    /// The place of the last rule before this one whose samples this one may read.
+    reads_rule: Option<usize>,
 }
 
 /// The totals of the evaluations of a group.
@@ -74,18 +76,30 @@ pub struct GroupRun {
     pub(in crate::rules) leftover: HashSet<Labels>,
 }
 
-/// Samples that were not written yet, with the places and the metrics of their rules.
+/// Samples that were not written yet, with the places of their rules, ascending.
 #[derive(Default)]
 struct PendingSamples {
     samples: Vec<RuleSample>,
     rules: Vec<usize>,
-    metrics: HashSet<Arc<str>>,
 }
 
 impl GroupRun {
     /// Prepares a group for its first evaluation.
     pub fn new(group: Arc<RuleGroup>, settings: &RuleSettings) -> GroupRun {
-        let rules = group.rules.iter().map(|rule| RuleRun::new(Arc::new(rule.clone()))).collect();
+        let mut last_writers: HashMap<Arc<str>, usize> = HashMap::new();
+        let rules = group.rules.iter().enumerate().map(|(place, rule)| {
+            let compiled = CompiledRule::new(Arc::new(rule.clone()));
+            let reads_rule = match compiled.metrics_read() {
+                Some(metrics) => {
+                    metrics.iter().filter_map(|metric| last_writers.get(metric.as_str()).copied()).max()
+                }
+                None => place.checked_sub(1),
+            };
+            let written = compiled.metrics_written().iter();
+            last_writers.extend(written.map(|metric| (Arc::clone(metric), place)));
+            RuleRun::new(compiled, reads_rule)
+        });
+        let rules = rules.collect();
         GroupRun {
             interval_ms: group.interval_ms.unwrap_or(settings.interval_ms).max(1),
             offset_ms: group.query_offset_ms.unwrap_or_default(),
@@ -137,6 +151,9 @@ impl GroupRun {
     /// Evaluates all rules at `at`, and writes their samples. `now` is the time of the clock.
     pub fn evaluate(&mut self, context: RuleContext<'_>, at: Timestamp, now: Timestamp) {
         let watch = Stopwatch::start();
+        // Without a common lease, each rule would ask the operating system for memory.
+        let lease = context.new_lease();
+        let context = RuleContext { lease: lease.as_ref(), ..context };
         let mut pending = PendingSamples::default();
         for place in 0..self.rules.len() {
             if self.reads_pending(place, &pending) {
@@ -154,12 +171,10 @@ impl GroupRun {
         self.took = watch.elapsed();
     }
 
+    /// Returns whether the rule at this place may read samples that were not written yet.
     fn reads_pending(&self, place: usize, pending: &PendingSamples) -> bool {
-        let Some(rule) = self.rules.get(place) else { return false };
-        match rule.compiled.metrics_read() {
-            Some(metrics) => metrics.iter().any(|metric| pending.metrics.contains(metric.as_str())),
-            None => !pending.rules.is_empty(),
-        }
+        let read = self.rules.get(place).and_then(|rule| rule.reads_rule);
+        read.zip(pending.rules.first()).is_some_and(|(read, first)| read >= *first)
     }
 
     fn evaluate_rule(
@@ -190,7 +205,6 @@ impl GroupRun {
                 pending.samples.extend(ended.map(|labels| RuleSample::stale(labels.clone(), sample_at)));
                 rule.series = series;
                 pending.rules.push(place);
-                pending.metrics.extend(rule.compiled.metrics_written().iter().map(Arc::clone));
             }
             Err(message) => {
                 rule.health = RuleHealth::Failed(message);
@@ -318,8 +332,7 @@ struct RuleEvaluation<'a> {
 }
 
 impl RuleRun {
-    fn new(rule: Arc<Rule>) -> RuleRun {
-        let compiled = CompiledRule::new(rule);
+    fn new(compiled: CompiledRule, reads_rule: Option<usize>) -> RuleRun {
         RuleRun {
             compiled,
             alerts: AlertSet::default(),
@@ -327,6 +340,7 @@ impl RuleRun {
             health: RuleHealth::Unknown,
             evaluated_at: None,
             took: Duration::ZERO,
+            reads_rule,
         }
     }
 

@@ -7,9 +7,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::{
     Access, BatchBuilder, BucketSpan, CounterReset, Histogram, HistogramColumns, HistogramCounts,
-    HistogramShape, Labels, OrgId, Sample, TimeRange, Timestamp, is_stale, stale_nan,
+    HistogramShape, Labels, OrgId, Sample, Steps, TimeRange, Timestamp, is_stale, stale_nan,
 };
 use crate::promql::syntax::{Caps, parse_selector};
+use crate::promql::{LEASE_UNIT, MemoryPool};
 use crate::rules::file::{RuleFileOptions, decode_rule_group};
 use crate::rules::{AlertPhase, RuleGroup};
 use crate::tsdb::{SampleColumns, Tsdb};
@@ -36,7 +37,7 @@ impl Bench {
     }
 
     fn context(&self) -> RuleContext<'_> {
-        RuleContext { settings: &self.settings, tsdb: &self.tsdb, org: ORG, cancel: None, since: None }
+        RuleContext::new(&self.settings, &self.tsdb, ORG)
     }
 
     fn put(&self, pairs: &[(&str, &str)], seconds: i64, value: f64) {
@@ -127,6 +128,48 @@ rules:
         bench.series("{__name__=~'[ae]'}"),
         "{__name__=\"a\", kind=\"y\"} 2@0 stale@10\n{__name__=\"e\"} 1@0 stale@10"
     );
+}
+
+#[test]
+fn a_rule_sees_the_samples_of_a_rule_before_a_failed_one() {
+    let bench = Bench::new();
+    let text = "
+name: g
+rules:
+- {record: a, expr: x}
+- {record: a, expr: 'x * on() x'}
+- {record: b, expr: a + 1}
+";
+    let mut run = GroupRun::new(group(text), &bench.settings);
+    bench.put(&[("__name__", "x"), ("job", "a")], 0, 1.0);
+    bench.put(&[("__name__", "x"), ("job", "b")], 0, 5.0);
+    run.evaluate(bench.context(), at(0), at(0));
+    assert_eq!(run.totals.failures, 1);
+    assert_eq!(bench.series("b"), "{__name__=\"b\", job=\"a\"} 2@0\n{__name__=\"b\", job=\"b\"} 6@0");
+}
+
+#[test]
+fn queries_of_a_group_keep_a_unit_of_memory_for_the_next_and_return_the_rest() {
+    let pool = MemoryPool::new(256 << 20);
+    let mut bench = Bench::new();
+    bench.settings.memory = Some(Arc::clone(&pool));
+    for job in 0..100 {
+        bench.put(&[("__name__", "x"), ("job", &job.to_string())], 0, 1.0);
+    }
+    let text = "name: g\nrules: [{record: r, expr: 'x * 2'}, {record: s, expr: x}]\n";
+    let rules = group(text);
+    let compiled = CompiledRule::new(Arc::new(rules.rules[0].clone()));
+    let context = bench.context();
+    let lease = context.new_lease();
+    let context = RuleContext { lease: lease.as_ref(), ..context };
+    let range = Steps::new(at(0), at(10_000), 1_000).expect("valid");
+    compiled.range(context, &context.snapshot(), range).expect("evaluated");
+    assert_eq!(pool.usage().bytes, LEASE_UNIT, "the result takes 8 MB");
+    drop(lease);
+    assert_eq!(pool.usage().bytes, 0);
+    let mut run = GroupRun::new(rules, &bench.settings);
+    run.evaluate(bench.context(), at(0), at(0));
+    assert_eq!((run.totals.samples, pool.usage().bytes), (200, 0));
 }
 
 #[test]

@@ -152,8 +152,7 @@ impl<'a> TestRun<'a> {
     }
 
     fn evaluate_at(&mut self, at: Timestamp) -> bool {
-        let context =
-            RuleContext { settings: &self.settings, tsdb: &self.tsdb, org: ORG, cancel: None, since: None };
+        let context = RuleContext::new(&self.settings, &self.tsdb, ORG);
         let mut succeeded = true;
         for run in &mut self.runs {
             run.evaluate(context, at, STORED_AT);

@@ -128,7 +128,7 @@ impl OrgDeps {
             let mut settings = rules.settings().clone();
             settings.query_timeout = timeout;
             let (cancel, since) = (Some(&*cancelled), Some(Stopwatch::start()));
-            work(RuleContext { settings: &settings, tsdb: &tsdb, org, cancel, since })
+            work(RuleContext { cancel, since, ..RuleContext::new(&settings, &tsdb, org) })
         };
         self.lanes.run(Lane::Query(org), work).await?.map_err(|error| refused(&error))
     }

@@ -34,7 +34,7 @@ fn recorded(tsdb: &Tsdb, org: OrgId) -> Stored {
 }
 
 fn context<'a>(tsdb: &'a Tsdb, settings: &'a RuleSettings, org: OrgId) -> RuleContext<'a> {
-    RuleContext { settings, tsdb, org, cancel: None, since: None }
+    RuleContext::new(settings, tsdb, org)
 }
 
 fn group_of(rules: &[String]) -> crate::rules::RuleGroup {
