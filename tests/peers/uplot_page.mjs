@@ -97,6 +97,14 @@ class Peer {
     return this.chart.over;
   }
 
+  hasCursor() {
+    return true;
+  }
+
+  isPointed() {
+    return this.chart.cursor.idx !== null;
+  }
+
   remove() {
     this.chart?.destroy();
     this.box.remove();
@@ -164,6 +172,14 @@ class Panel {
     return this.box.querySelector('.plot-cursor');
   }
 
+  hasCursor() {
+    return true;
+  }
+
+  isPointed() {
+    return this.box.querySelectorAll('.tip-row').length > 0;
+  }
+
   remove() {
     this.drawing?.destroy?.();
     this.box.remove();
@@ -212,6 +228,14 @@ class Embed {
     return this.chart.shadowRoot.querySelector('.cursor');
   }
 
+  hasCursor() {
+    return this.chart.shadowRoot.adoptedStyleSheets.length > 1;
+  }
+
+  isPointed() {
+    return this.chart.shadowRoot.querySelectorAll('.row').length > 0;
+  }
+
   remove() {
     this.chart?.remove();
     this.box.remove();
@@ -236,6 +260,9 @@ globalThis.prepare = (kind, series, points) => {
 async function hover(chart, moves) {
   const surface = chart.surface();
   const { left, top, width, height } = surface.getBoundingClientRect();
+  // The first reader of a page loads the cursor of <metric-chart>.
+  surface.dispatchEvent(new PointerEvent('pointerenter', { pointerType: 'mouse' }));
+  while (!chart.hasCursor()) await isQuiet();
   for (let move = 0; move < moves; move += 1) {
     const clientX = left + (width * (move + 1)) / (moves + 2);
     const clientY = top + height * (0.3 + 0.4 * (move / moves));
@@ -247,6 +274,7 @@ async function hover(chart, moves) {
     });
     await isQuiet();
   }
+  if (!chart.isPointed()) throw new Error('no crosshair or values under the pointer');
 }
 
 /** Calls it and waits for the microtasks that follow. */

@@ -16,38 +16,45 @@ export const fittingRows = (height) =>
  * @property {string} name
  * @property {string} value
  * @property {boolean} near whether it is the series nearest to the pointer
- * @property {string} mark equal for rows with the same mark
- * @property {(mark: HTMLElement) => void} paint gives the mark the look of its series
+ * @property {string} mark the look of its series
  */
 
 export class TipRows {
   #time = document.createTextNode('');
   #when = h('div', { class: 'when' }, this.#time);
-  /** @type {{node: HTMLElement, mark: HTMLElement, name: Text, value: Text, look: string, near: boolean}[]} */
+  /**
+   * Each with the content of its nodes: reading that of a node takes longer.
+   * @type {{node: HTMLElement, swatch: HTMLElement, texts: Text[], content: TipRow}[]}
+   */
   #rows = [];
   /** @type {Node[]} */
   #nodes = [];
   #row;
+  #paint;
 
-  /** @param {string} row class of a row */
-  constructor(row) {
+  /**
+   * @param {string} row class of a row
+   * @param {(swatch: HTMLElement, mark: string) => void} paint gives a row the look of its series
+   */
+  constructor(row, paint) {
     this.#row = row;
+    this.#paint = paint;
   }
 
   /** @param {number} index */
   #at(index) {
     const known = this.#rows[index];
     if (known) return known;
-    const [name, value] = [document.createTextNode(''), document.createTextNode('')];
-    const mark = h('span', { class: 'swatch', 'aria-hidden': 'true' });
+    const texts = [document.createTextNode(''), document.createTextNode('')];
+    const swatch = h('span', { class: 'swatch', 'aria-hidden': 'true' });
     const node = h(
       'div',
       { class: this.#row },
-      mark,
-      h('span', { class: 'name' }, name),
-      h('b', { class: 'value' }, value),
+      swatch,
+      h('span', { class: 'name' }, texts[0]),
+      h('b', { class: 'value' }, texts[1]),
     );
-    this.#rows[index] = { node, mark, name, value, look: '', near: false };
+    this.#rows[index] = { node, swatch, texts, content: { name: '', value: '', near: false, mark: '' } };
     return this.#rows[index];
   }
 
@@ -59,19 +66,21 @@ export class TipRows {
    */
   update(when, rows, more) {
     if (this.#time.data !== when) this.#time.data = when;
-    rows.forEach(({ name, value, near, mark, paint }, index) => {
+    /** @type {Node[]} */
+    const nodes = [this.#when];
+    for (let index = 0; index < rows.length; index += 1) {
+      const content = rows[index];
+      const { name, value, near, mark } = content;
       const row = this.#at(index);
-      if (row.name.data !== name) row.name.data = name;
-      if (row.value.data !== value) row.value.data = value;
-      if (row.near !== near) {
-        row.near = near;
-        row.node.classList.toggle('near', near);
-      }
-      if (row.look === mark) return;
-      row.look = mark;
-      paint(row.mark);
-    });
-    const nodes = [this.#when, ...rows.map((_, index) => this.#rows[index].node), ...more];
+      const last = row.content;
+      row.content = content;
+      if (last.name !== name) row.texts[0].data = name;
+      if (last.value !== value) row.texts[1].data = value;
+      if (last.near !== near) row.node.classList.toggle('near', near);
+      if (last.mark !== mark) this.#paint(row.swatch, mark);
+      nodes.push(row.node);
+    }
+    nodes.push(...more);
     const same = nodes.length === this.#nodes.length && nodes.every((node, index) => node === this.#nodes[index]);
     if (!same) this.#nodes = nodes;
     return this.#nodes;
@@ -113,7 +122,9 @@ export class TipWindow {
 /** The tooltip of a plot in its box. */
 export class Tip {
   window = new TipWindow();
-  #rows = new TipRows('row');
+  #rows = new TipRows('row', (swatch, mark) => {
+    swatch.className = mark;
+  });
   #note = new TipNote();
   /** @type {Node[]} */
   #nodes = [];

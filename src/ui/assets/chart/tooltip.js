@@ -5,11 +5,6 @@ import { formatValue } from './scale.js';
 
 /** @typedef {import('./columns.js').Series} Series */
 
-/** Gives a mark the look of a series. @param {Series} one */
-const markAs = (one) => (/** @type {HTMLElement} */ mark) => {
-  mark.className = looks(one);
-};
-
 /**
  * The rows of the tooltip, with the one nearest to the pointer.
  * @param {Series[]} shown
@@ -38,7 +33,6 @@ export function tooltip(shown, index, unit, height, part, most) {
     value: formatValue(one.values[index], unit),
     near: first + at === near,
     mark: looks(one),
-    paint: markAs(one),
   }));
   if (all.length === 0) return { rows, more: 'no value' };
   return { rows, more: all.length > rows.length ? `and ${all.length - rows.length} more` : '' };

@@ -193,7 +193,9 @@ function nearestTo(rows, index, y, place) {
 
 /** The nodes of a panel's tooltip. */
 class Tip {
-  #rows = new TipRows('tip-row');
+  #rows = new TipRows('tip-row', (swatch, mark) => {
+    swatch.style.backgroundColor = mark;
+  });
   #more = new TipNote();
   #window = new TipWindow();
 
@@ -232,9 +234,6 @@ class Tip {
         value: valueText(one.field, one.values[index]),
         near: one === near,
         mark: one.color,
-        paint: (mark) => {
-          mark.style.backgroundColor = one.color;
-        },
       })),
       [
         ...this.#more.update(more),
