@@ -8,6 +8,7 @@ import { bestMatches, fuzzyScore } from '../../src/ui/assets/model/fuzzy.js';
 import { PURPOSES, keySnippets } from '../../src/ui/assets/model/snippets.js';
 import { ageText, limitText, parseLimit, sizeText } from '../../src/ui/assets/model/limit_units.js';
 import { ROUTES, currentPath, navigationOf, permits, routeAt, trailOf } from '../../src/ui/assets/model/routes.js';
+import { cpuMs } from './cpu_time.mjs';
 
 /** A generator of numbers from 0 inclusive to 1 exclusive (mulberry32). */
 function random(seed) {
@@ -78,9 +79,8 @@ test('entries that were used recently are first without a query, and among equal
 
 test('a search over long texts ends soon', () => {
   const entries = Array.from({ length: 5000 }, (_, at) => ({ id: String(at), text: 'a'.repeat(1000) }));
-  const before = performance.now();
-  bestMatches(entries, `${'a'.repeat(99)}b`, [], 10);
-  assert.ok(performance.now() - before < 2000);
+  const took = cpuMs(() => bestMatches(entries, `${'a'.repeat(99)}b`, [], 10));
+  assert.ok(took < 2000, `${took} ms`);
 });
 
 test('limits are shown in units that people use', () => {
