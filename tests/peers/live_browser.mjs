@@ -201,6 +201,37 @@ async function aChartOfAnotherOriginNeedsTwoRequests() {
   await page.close();
 }
 
+/** A zoom ends at the range of the page, and only a zoom offers a way back. */
+async function aZoomEndsAtTheRangeOfThePage() {
+  const key = await newKey();
+  const end = Math.floor(Date.now() / 1000);
+  const fixed = { start: String(end - 1800), end: String(end) };
+  for (const whole of [fixed, {}]) {
+    const { page } = await open(element({ ...ATTRIBUTES, range: '30m', ...whole, token: sign(key) }));
+    await state(page, 'drawn');
+    const chart = page.locator('metric-chart');
+    const range = async () => [await chart.getAttribute('start'), await chart.getAttribute('end')].join();
+    const before = await range();
+    const reset = page.getByRole('button', { name: 'Reset zoom' });
+    check(!(await reset.isVisible()), 'a chart that was not zoomed has nothing to reset');
+    for (const part of [
+      { start: end - 1200, end: end - 600 },
+      { start: end - 1000, end: end - 700 },
+    ]) {
+      await chart.evaluate((one, to) => one.zoomTo(to), part);
+      check((await range()) === [part.start, part.end].join(), 'the chart shows the part');
+    }
+    await reset.click();
+    check((await range()) === before, `the range of the page: ${await range()}`);
+    await reset.waitFor({ state: 'hidden' });
+    await chart.evaluate((one, to) => one.zoomTo(to), { start: end - 1200, end: end - 600 });
+    await reset.waitFor();
+    await chart.evaluate((one, to) => one.setAttribute('start', to), String(end - 1500));
+    await reset.waitFor({ state: 'hidden' });
+    await page.close();
+  }
+}
+
 /** Asks for the explanation of the chart's middle by the pointer. */
 async function point(page) {
   const box = await page.locator('metric-chart').boundingBox();
@@ -635,6 +666,7 @@ async function aHostilePageGainsAndHangsNothing() {
 await run(signIn, [
   theFirstChartHasAtMost25Kilobytes,
   aChartOfAnotherOriginNeedsTwoRequests,
+  aZoomEndsAtTheRangeOfThePage,
   aWarmViewIsOneRequest,
   aRefreshIsOneRequest,
   anUpgradeReachesTheViewAfterTheNextAndNoViewMixesVersions,

@@ -50,6 +50,11 @@ class MetricChart extends HTMLElement {
   #frame = 0;
   /** Whether a refresh became due while the page was hidden. */
   #due = false;
+  /**
+   * The part that a zoom shows, and the range of the page, as attributes; null without a zoom.
+   * @type {{part: (string|null)[], whole: (string|null)[]}|null}
+   */
+  #zoom = null;
   #queued = false;
   #wake = () => {
     if (!document.hidden && this.#due) this.#load(true);
@@ -62,6 +67,7 @@ class MetricChart extends HTMLElement {
     adoptProperties(this, [...PROPERTIES.keys(), 'title', 'data']);
     this.#view ??= new ChartView(this, {
       zoom: (range) => this.zoomTo(range),
+      isZoomed: () => this.#isZoomed,
       select: (detail) => this.#emit('select', detail, { bubbles: true }),
       retry: () => this.reload(),
     });
@@ -148,15 +154,31 @@ class MetricChart extends HTMLElement {
   }
 
   /**
-   * Shows a part of the range, or with null the whole again, unless a listener prevents it.
+   * Shows a part of the range, or with null the range before the first zoom, unless a listener prevents it.
    * @param {{start: number, end: number}|null} part unix seconds
    */
   zoomTo(part) {
     if (!this.#emit('zoom', part, { bubbles: true, cancelable: true })) return;
-    for (const name of /** @type {const} */ (['start', 'end'])) {
-      if (part) this.setAttribute(name, String(part[name]));
-      else this.removeAttribute(name);
+    const whole = this.#isZoomed && this.#zoom ? this.#zoom.whole : this.#range;
+    this.#range = part ? [String(part.start), String(part.end)] : whole;
+    this.#zoom = part && { part: this.#range, whole };
+  }
+
+  /** The attributes `start` and `end`. */
+  get #range() {
+    return [this.getAttribute('start'), this.getAttribute('end')];
+  }
+
+  set #range([start = null, end = null]) {
+    for (const [name, value] of Object.entries({ start, end })) {
+      if (value === null) this.removeAttribute(name);
+      else this.setAttribute(name, value);
     }
+  }
+
+  /** Whether a zoom set the range, and the page has not set another since. */
+  get #isZoomed() {
+    return this.#zoom !== null && this.#range.join() === this.#zoom.part.join();
   }
 
   /** @param {boolean} scheduled whether a response of the same steps may be kept */

@@ -65,7 +65,7 @@ export class Pointer {
         if (!this.#dragged && this.step !== null) this.#host.select(this.step, this.height);
         return;
       case 'dblclick':
-        if (this.#view.isZoomed) this.#view.host.zoom(null);
+        if (this.#view.host.isZoomed()) this.#view.host.zoom(null);
         return;
       case 'keydown':
         return this.#key(event);
@@ -171,7 +171,7 @@ export class Pointer {
       '=': () => this.#zoomBy(0.5),
       '-': () => this.#zoomBy(2),
       0: () => {
-        if (this.#view.isZoomed) this.#view.host.zoom(null);
+        if (this.#view.host.isZoomed()) this.#view.host.zoom(null);
       },
     };
     if (!Object.hasOwn(keys, event.key)) return;

@@ -18,6 +18,7 @@ import { Visibility } from './visibility.js';
  *
  * @typedef {Object} ViewHost
  * @property {(range: {start: number, end: number}|null) => void} zoom unix seconds; null resets
+ * @property {() => boolean} isZoomed whether a part of the range is shown
  * @property {(detail: any) => void} select that of the event
  * @property {() => void} retry
  */
@@ -137,11 +138,6 @@ export class ChartView {
     return textOf(this.#element, 'unit');
   }
 
-  /** Whether a part of the range is shown. */
-  get isZoomed() {
-    return this.#element.hasAttribute('start');
-  }
-
   /** Draws again with the colours of the current scheme. */
   recolour = () => {
     this.colours = null;
@@ -191,7 +187,7 @@ export class ChartView {
   /** Updates legend, notes, table and labels. */
   #update() {
     const { root, legend: names, note, table, cursor, reset } = this.#nodes;
-    reset.hidden = !this.isZoomed;
+    reset.hidden = !this.host.isZoomed();
     const { data } = this;
     this.shown = this.#visibility.shown(data?.series ?? []);
     const focused = [...names.children].findIndex((node) => node === root.activeElement);
