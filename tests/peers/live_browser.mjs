@@ -256,6 +256,30 @@ async function aRefreshIsOneRequest() {
   await page.close();
 }
 
+/** Steps of more than 15 s have a second query, for the newest point. */
+async function aChartOfLongStepsIsOneRequest() {
+  const key = await newKey();
+  const attributes = { ...ATTRIBUTES, range: '6h', step: '60', token: sign(key) };
+  const line = `POST /api/v1/orgs/${given.org}/query/batch`;
+  const first = await open(element(attributes));
+  await state(first.page, 'drawn');
+  await first.page.close();
+  proxy.requests.splice(0);
+  const { page } = await open(element({ ...attributes, refresh: '1' }));
+  await state(page, 'drawn');
+  check(proxy.requests.join() === line, `one query, no preflight and no file: ${proxy.requests}`);
+  await page.waitForFunction(() => globalThis.heard.filter(({ name }) => name === 'load').length > 3);
+  const requests = proxy.requests.splice(0);
+  check(requests.length >= 4 && requests.every((one) => one === line), `nor with a refresh: ${requests}`);
+  const { series, points } = await page.evaluate(() => document.querySelector('metric-chart').drawn);
+  const [end, time] = await page.evaluate(() => {
+    const { query, data } = document.querySelector('metric-chart').data;
+    return [query.end, data.result[0].values.at(-1)[0]];
+  });
+  check(series === 5 && points > 1500 && end === time, `the lines have all steps: ${series}, ${points}, ${end}, ${time}`);
+  await page.close();
+}
+
 /**
  * A server before and after an upgrade. Its files are those of the server under test, with another version after
  * the upgrade; browsers get the element's file as if they had it for 5 minutes.
@@ -637,6 +661,7 @@ await run(signIn, [
   aChartOfAnotherOriginNeedsTwoRequests,
   aWarmViewIsOneRequest,
   aRefreshIsOneRequest,
+  aChartOfLongStepsIsOneRequest,
   anUpgradeReachesTheViewAfterTheNextAndNoViewMixesVersions,
   everyErrorHasItsWords,
   aStrictPolicyOfThePageIsEnough,
