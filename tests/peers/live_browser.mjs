@@ -1,9 +1,10 @@
 // Drives Chromium over pages of another origin that embed live charts:
 //
 //   node live_browser.mjs '{"module": ..., "axe": ..., "chromium": ..., "pictures": ..., "server": ..., "link": ...,
-//     "org": ...}'
+//     "org": ..., "before": ...}'
 //
-// `link` is a sign-in link of an editor; or `cookie` is one that is signed in. The pages load the element through a
+// `link` is a sign-in link of an editor; or `cookie` is one that is signed in. The server has the files of the version
+// `before` as well. The pages load the element through a
 // proxy, which loses connections on demand. Tokens are signed here, so that they end when a flow needs it.
 //
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise.
@@ -283,8 +284,10 @@ async function aChartOfLongStepsIsOneRequest() {
 /**
  * A server before and after an upgrade. Its files are those of the server under test, with another version after
  * the upgrade; browsers get the element's file as if they had it for 5 minutes.
+ * @param {string} [kept] the version of the element alone, whose further files are those that the server under test
+ *   has of this version
  */
-async function upgradedServer() {
+async function upgradedServer(kept) {
   const text = await (await fetch(`${given.server}/embed.js`)).text();
   const [, known] = /\?v=([0-9a-f]{8})/.exec(text);
   const seen = { version: known, before: known, requests: [], url: '', close: () => {} };
@@ -292,7 +295,7 @@ async function upgradedServer() {
     const url = new URL(request.url, given.server);
     seen.requests.push(request.url);
     const wanted = url.searchParams.get('v');
-    if (wanted) url.searchParams.set('v', wanted === seen.version ? known : '00000000');
+    if (wanted && !kept) url.searchParams.set('v', wanted === seen.version ? known : '00000000');
     const cors = ['access-control-request-method', 'access-control-request-headers'];
     const names = ['authorization', 'content-type', 'origin', ...cors];
     const headers = Object.fromEntries(names.map((name) => [name, request.headers[name]]).filter(([, value]) => value));
@@ -301,7 +304,8 @@ async function upgradedServer() {
     const own = Object.fromEntries(answer.headers);
     for (const name of ['content-encoding', 'content-length', 'transfer-encoding', 'connection', 'etag']) delete own[name];
     let body = Buffer.from(await answer.arrayBuffer());
-    if (url.pathname.endsWith('.js')) body = Buffer.from(body.toString().replaceAll(known, seen.version));
+    const isOther = kept ? url.pathname === '/embed.js' : url.pathname.endsWith('.js');
+    if (isOther) body = Buffer.from(body.toString().replaceAll(known, kept ?? seen.version));
     response.writeHead(answer.status, { ...own, ...(url.pathname === '/embed.js' && { Age: '301' }) });
     response.end(body);
   });
@@ -345,6 +349,24 @@ async function anUpgradeReachesTheViewAfterTheNextAndNoViewMixesVersions() {
   await hasTip(third);
   check(files().at(-1) === `/chart/cursor.js?v=${server.version}`, `the new version with its own files: ${files()}`);
   await third.close();
+  server.close();
+}
+
+/** A browser has the element of the version before, which it has shown without a reader, and the server is upgraded. */
+async function anElementOfTheVersionBeforeHasItsTooltipAndItsStream() {
+  const key = await newKey();
+  const server = await upgradedServer(given.before);
+  const { page } = await open(element({ ...ATTRIBUTES, token: sign(key) }), {}, `${server.url}/embed.js`);
+  await state(page, 'drawn');
+  await point(page);
+  await hasTip(page);
+  await page.evaluate(() => document.querySelector('metric-chart').setAttribute('live', ''));
+  for (let turn = 0; !server.requests.some((path) => path.endsWith('/live')) && turn < 100; turn += 1) await wait(50);
+  const files = server.requests.filter((path) => !path.startsWith('/api/'));
+  const own = ['cursor', 'later'].map((name) => `/chart/${name}.js?v=${given.before}`);
+  check(files.join() === ['/embed.js', ...own].join(), `its own files: ${files}`);
+  check(server.requests.some((path) => path.endsWith('/live')), `a stream: ${server.requests}`);
+  await page.close();
   server.close();
 }
 
@@ -663,6 +685,7 @@ await run(signIn, [
   aRefreshIsOneRequest,
   aChartOfLongStepsIsOneRequest,
   anUpgradeReachesTheViewAfterTheNextAndNoViewMixesVersions,
+  anElementOfTheVersionBeforeHasItsTooltipAndItsStream,
   everyErrorHasItsWords,
   aStrictPolicyOfThePageIsEnough,
   aHostilePageGainsAndHangsNothing,
