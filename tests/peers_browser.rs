@@ -195,8 +195,8 @@ fn firefox_shows_live_embeds_of_another_origin_also_in_private_mode() {
 /// The version of an element before that of this binary.
 const BEFORE: &str = "0a1b2c3d";
 
-/// Leaves the files of the element for charts in the folder of elements, as version [`BEFORE`] does.
-/// They are those of this binary with another version.
+/// Leaves the files of the element for charts in the folder of elements, as version [`BEFORE`]
+/// does. They are those of this binary with another version.
 fn leave_version_before(elements: &Path) {
     for file in promlet::ui::element_files().filter(|file| file.path.starts_with("/chart/")) {
         let text = String::from_utf8(file.bytes).expect("UTF-8").replace(&file.version, BEFORE);

@@ -14,7 +14,7 @@ import { check, contentWidth, scenario } from './scenario.mjs';
 const given = JSON.parse(process.argv[2]);
 const { browser, page, axe, run } = await scenario('alert-list', given, { announced: ['/api/v1/auth/me'] });
 const base = `/api/v1/orgs/${given.org}`;
-/** The other page reaches the server through it: it sees preflights, which the driver does not report. */
+/** The way of the other page to the server. It sees preflights, which the driver does not report. */
 const proxy = await lossyProxy(given.server);
 
 const HOSTILE = '<img src=x onerror=alert(1)>';

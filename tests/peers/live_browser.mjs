@@ -352,7 +352,7 @@ async function anUpgradeReachesTheViewAfterTheNextAndNoViewMixesVersions() {
   server.close();
 }
 
-/** A browser has the element of the version before, which it has shown without a reader, and the server is upgraded. */
+/** A browser has the element of the version before, and not yet its further files. */
 async function anElementOfTheVersionBeforeHasItsTooltipAndItsStream() {
   const key = await newKey();
   const server = await upgradedServer(given.before);
