@@ -30,24 +30,16 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The end of the name of a file that is being written.
 const UNFINISHED: &str = ".new";
 
-/// Stores the files of this program in `dir`, and returns those of other versions there. The ones
-/// that were written first are removed if there are too many.
+/// Returns the files of other versions in `dir`. Those of the versions that were started least
+/// recently are removed if there are too many.
 ///
 /// # Errors
 /// Those of the file system.
-pub(super) fn keep(dir: &Path) -> io::Result<Vec<ElementFile>> {
-    match ops::create_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
-        created => created?,
-    }
-    let own: Vec<(String, ElementFile)> = element_files().map(|file| (file_name(&file), file)).collect();
+pub(super) fn others(dir: &Path) -> io::Result<Vec<ElementFile>> {
+    let own: Vec<String> = element_files().map(|file| file_name(&file)).collect();
     let (mut others, mut counts) = (Vec::new(), HashMap::<String, usize>::new());
-    let stored = names(dir)?;
-    for name in &stored {
-        if own.iter().any(|(own, _)| own == name) {
-            continue;
-        }
-        let file = read(dir, name)?.filter(|file| {
+    for name in names(dir)?.into_iter().filter(|name| !own.contains(name)) {
+        let file = read(dir, &name)?.filter(|file| {
             let count = counts.entry(file.path.clone()).or_default();
             *count += 1;
             *count <= VERSIONS_MAX && others.len() < FILES_MAX
@@ -57,17 +49,35 @@ pub(super) fn keep(dir: &Path) -> io::Result<Vec<ElementFile>> {
             None => ops::remove_file(&dir.join(name))?,
         }
     }
-    for (name, file) in own.iter().filter(|(name, _)| !stored.contains(name)) {
+    Ok(others)
+}
+
+/// Stores the files of this program in `dir`, also those that are there: their times tell when this
+/// version was started last.
+///
+/// # Errors
+/// Those of the file system.
+pub(super) fn store(dir: &Path) -> io::Result<()> {
+    match ops::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        created => created?,
+    }
+    for file in element_files() {
+        let name = file_name(&file);
         let unfinished = dir.join(format!("{name}{UNFINISHED}"));
         ops::write_at(&ops::create(&unfinished)?, &unfinished, &file.bytes, 0)?;
         ops::rename(&unfinished, &dir.join(name))?;
     }
-    Ok(others)
+    Ok(())
 }
 
-/// Returns the names of the files in a folder, those that were written last first.
+/// Returns the names of the files in a folder, those that were written last first. A folder that
+/// does not exist has none.
 fn names(dir: &Path) -> io::Result<Vec<String>> {
     let mut found: Vec<(SystemTime, String)> = Vec::new();
+    if !dir.exists() {
+        return Ok(Vec::new());
+    }
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let (data, name) = (entry.metadata()?, entry.file_name());
@@ -125,7 +135,8 @@ mod tests {
     fn an_upgrade_finds_the_files_of_the_version_before_and_leaves_its_own() {
         let home = tempfile::tempdir().expect("a folder");
         let dir = home.path().join(FOLDER);
-        assert_eq!(keep(&dir).expect("an empty folder"), []);
+        assert_eq!(others(&dir).expect("no folder"), []);
+        store(&dir).expect("a folder");
         let own: Vec<String> = element_files().map(|file| file_name(&file)).collect();
         let mut stored = names(&dir).expect("a folder");
         stored.sort();
@@ -133,9 +144,14 @@ mod tests {
         assert_eq!(stored.len(), own.len());
         let before = element("/chart/later.js", "0a1b2c3d", "export const v0a1b2c3d=1;");
         leave(&dir, &before, 1);
-        for _ in 0..2 {
-            assert_eq!(keep(&dir).expect("the folder"), [before.clone()]);
+        for file in element_files() {
+            leave(&dir, &file, 0);
         }
+        for _ in 0..2 {
+            assert_eq!(others(&dir).expect("the folder"), std::slice::from_ref(&before));
+            store(&dir).expect("the folder");
+        }
+        assert!(names(&dir).expect("the folder").ends_with(&[file_name(&before)]), "a start is noted");
         // The version before, which is started again, finds the others.
         for file in element_files() {
             assert_eq!(read(&dir, &file_name(&file)).expect("a file"), Some(file));
@@ -159,7 +175,7 @@ mod tests {
             fs::write(dir.join(other), "text").expect("a file");
         }
         let newest: Vec<ElementFile> = versions.iter().rev().take(VERSIONS_MAX).cloned().collect();
-        assert_eq!(keep(&dir).expect("the folder"), newest);
-        assert_eq!(names(&dir).expect("the folder").len(), element_files().count() + VERSIONS_MAX);
+        assert_eq!(others(&dir).expect("the folder"), newest);
+        assert_eq!(names(&dir).expect("the folder").len(), VERSIONS_MAX);
     }
 }

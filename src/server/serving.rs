@@ -183,13 +183,18 @@ impl Server {
         if self.settings.docs { ui } else { ui.without_docs() }
     }
 
-    /// Returns the files of elements of other versions. Without them, a page that runs such an
-    /// element has no tooltips until it is loaded again.
+    /// Returns the files of elements of other versions, and stores those of this program. Without
+    /// them, a page that runs such an element has no tooltips until it is loaded again.
     fn element_files(&self) -> Vec<ElementFile> {
-        element_files::keep(&self.folder.path().join(element_files::FOLDER)).unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot store the files of embedded charts for the version after this one");
+        let dir = self.folder.path().join(element_files::FOLDER);
+        let others = element_files::others(&dir).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the files of embedded charts of earlier versions");
             Vec::new()
-        })
+        });
+        if let Err(error) = element_files::store(&dir) {
+            tracing::warn!(%error, "cannot store the files of embedded charts for later versions");
+        }
+        others
     }
 
     fn checks(&self) -> Vec<(&'static str, Check)> {
