@@ -23,6 +23,7 @@ use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap};
 use packages::{installed, npm, npm_all, pypi, run};
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
+use promlet::ui::ElementFile;
 use serde_json::{Value as Json, json};
 
 /// Speaks WebDriver BiDi with Firefox.
@@ -191,11 +192,29 @@ fn firefox_shows_live_embeds_of_another_origin_also_in_private_mode() {
     }
 }
 
+/// The version of an element before that of this binary.
+const BEFORE: &str = "0a1b2c3d";
+
+/// Leaves the files of the element for charts in the folder of elements, as version [`BEFORE`]
+/// does. They are those of this binary with another version.
+fn leave_version_before(elements: &Path) {
+    for file in promlet::ui::element_files().filter(|file| file.path.starts_with("/chart/")) {
+        let text = String::from_utf8(file.bytes).expect("UTF-8").replace(&file.version, BEFORE);
+        let file = ElementFile { version: BEFORE.to_owned(), bytes: text.into_bytes(), ..file };
+        let name = file.path.trim_start_matches('/').replace('/', "+");
+        let name = format!("{BEFORE}-{:016x}-{name}", file.hash());
+        std::fs::write(elements.join(name), file.bytes).expect("a file");
+    }
+}
+
 #[test]
 fn live_charts_of_another_origin_survive_what_happens_and_explain_what_does_not() {
     let dir = tempfile::tempdir().expect("a folder");
+    let (server, ..) = demo(dir.path());
+    assert!(server.terminate().success());
+    leave_version_before(&dir.path().join("elements"));
     let (server, link, _) = demo(dir.path());
-    drive("embed_live", &server, &json!({"link": link, "org": "demo"}));
+    drive("embed_live", &server, &json!({"link": link, "org": "demo", "before": BEFORE}));
 }
 
 #[test]

@@ -243,6 +243,7 @@ impl EmbedUses {
     /// Counts a request, and returns the handle that counts its effects.
     pub fn record(self: &Arc<EmbedUses>, used: EmbedUse<'_>, now: Timestamp) -> EmbedUsage {
         let EmbedUse { key, is_link, origin, dashboard, viewer, client } = used;
+        let is_named = viewer.is_some();
         let viewer = match viewer {
             Some(viewer) => self.hasher.hash_one(viewer),
             None => self.hasher.hash_one(limits::network(client)),
@@ -283,7 +284,7 @@ impl EmbedUses {
         row.see(viewer, now, now_us);
         self.totals.requests.fetch_add(1, Ordering::Relaxed);
         let seconds = key.embed.query_seconds_per_minute;
-        EmbedUsage { uses: Arc::clone(self), row, budget, key: key.id, seconds, viewer }
+        EmbedUsage { uses: Arc::clone(self), row, budget, key: key.id, seconds, viewer, is_named }
     }
 
     /// Returns the rows of an organisation, the one that was seen last first.
@@ -378,6 +379,15 @@ pub struct EmbedUsage {
     seconds: Option<u32>,
     /// The hash of the viewer.
     viewer: u64,
+    /// Whether the token names the viewer.
+    is_named: bool,
+}
+
+/// A viewer whom the tokens of a key name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NamedViewer {
+    key: KeyId,
+    hash: u64,
 }
 
 impl std::fmt::Debug for EmbedUsage {
@@ -390,6 +400,11 @@ impl EmbedUsage {
     /// Returns the key to which the request is charged.
     pub fn key(&self) -> KeyId {
         self.key
+    }
+
+    /// Returns the viewer, if the token has a `sub`. The network of a client may have many viewers.
+    pub fn named_viewer(&self) -> Option<NamedViewer> {
+        self.is_named.then_some(NamedViewer { key: self.key, hash: self.viewer })
     }
 
     /// Checks that the key has evaluation time left in this minute.

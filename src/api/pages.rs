@@ -52,22 +52,19 @@ impl Pages {
 }
 
 async fn page(State(pages): State<Pages>, request: Request) -> Response {
-    match pages.ui.file(request.uri().path()) {
-        Ok(_) if request.uri().path() == NOWHERE => nowhere(&pages, &request),
+    let path = request.uri().path();
+    let wanted = request.uri().query().and_then(|query| query.strip_prefix("v="));
+    match pages.ui.file_of(path, wanted) {
+        Ok(_) if path == NOWHERE => nowhere(&pages, &request),
         Ok(None) => nowhere(&pages, &request),
         Ok(Some(_)) if !matches!(*request.method(), Method::GET | Method::HEAD) => {
             let refused = ApiError::new(Code::MethodNotAllowed, "pages are read with GET").into_response();
             ([(header::ALLOW, HeaderValue::from_static("GET, HEAD"))], refused).into_response()
         }
         Ok(Some(asset)) => {
-            let wanted = request.uri().query().and_then(|query| query.strip_prefix("v="));
-            let wanted = wanted.filter(|_| asset.version.is_some());
-            if wanted.is_some() && wanted != asset.version {
-                // The file would not fit an element of another version.
-                return nowhere(&pages, &request);
-            }
+            let has_version = wanted.is_some() && asset.version.as_deref() == wanted;
             let held = request.headers().get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-            answer(&pages, asset, wanted.is_some(), held, Coding::of(request.headers()))
+            answer(&pages, asset, has_version, held, Coding::of(request.headers()))
         }
         Err(error) => {
             tracing::error!(%error, "a file of the UI folder cannot be served");
@@ -164,6 +161,7 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
+    use crate::ui::ElementFile;
 
     async fn get(
         router: &Router,
@@ -264,5 +262,36 @@ mod tests {
                 (StatusCode::OK, &"no-cache".parse().expect("a value"))
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_file_of_another_version_is_served_to_elements_of_that_version_alone() {
+        let file = |path: &str, text: &str| ElementFile {
+            path: path.to_owned(),
+            version: "0a1b2c3d".to_owned(),
+            bytes: text.as_bytes().to_vec(),
+        };
+        let others = vec![file("/chart/later.js", "later"), file("/chart/gone.js", "gone")];
+        let router = router(Ui::embedded().with_others(others));
+        for (path, text) in [("/chart/later.js", "later"), ("/chart/gone.js", "gone")] {
+            let address = format!("{path}?v=0a1b2c3d");
+            let (headers, status, body) = get(&router, &address, &[]).await;
+            assert_eq!((status, body), (StatusCode::OK, text.as_bytes().to_vec()), "{address}");
+            let value = |name| headers[name].to_str().expect("text");
+            assert_eq!(value(header::CACHE_CONTROL), IMMUTABLE);
+            assert_eq!(value(header::ACCESS_CONTROL_ALLOW_ORIGIN), "*");
+            assert!(value(header::CONTENT_TYPE).starts_with("text/javascript"));
+        }
+        for other in
+            ["/chart/later.js?v=0a1b2c3e", "/chart/gone.js", "/chart/gone.js?v=", "/chart/none.js?v=0a1b2c3d"]
+        {
+            assert_eq!(get(&router, other, &[]).await.1, StatusCode::NOT_FOUND, "{other}");
+        }
+        // A file without versions is served whatever the query is.
+        let (headers, status, _) = get(&router, "/embed.js?v=0a1b2c3d", &[]).await;
+        assert_eq!(
+            (status, &headers[header::CACHE_CONTROL]),
+            (StatusCode::OK, &ELEMENT.parse().expect("a value"))
+        );
     }
 }

@@ -9,6 +9,7 @@ mod commands;
 mod daily_usage;
 pub mod dashboard_files;
 mod doctor;
+mod element_files;
 mod error;
 pub mod history;
 mod listener;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::admin::{AdminContext, AdminServer};
 use super::moves::Moves;
 use super::options::lanes_options;
-use super::{Server, ServerError, mail, rules};
+use super::{Server, ServerError, element_files, mail, rules};
 use crate::api::health::{Check, StandbyNote};
 use crate::api::lanes::Lanes;
 use crate::api::orgs::forward::reconcile;
@@ -17,7 +17,7 @@ use crate::forward::ForwardDeps;
 use crate::forward::edge::Forwarders;
 use crate::model::AlertSink;
 use crate::outbound::MailQueue;
-use crate::ui::Ui;
+use crate::ui::{ElementFile, Ui};
 
 /// How long a start waits for the newest segments to be read ahead. A disk reads some tens of
 /// megabytes in this time.
@@ -78,7 +78,7 @@ impl Server {
             mail: Arc::clone(&mail),
             checks: self.checks(),
             counters: Arc::clone(&self.counters),
-            pages: Some(pages::router(self.ui())),
+            pages: Some(pages::router(self.ui().with_others(self.element_files()))),
             shared: Some(self.ui()),
             forwarders: Arc::clone(&forwarders),
             rules: Arc::clone(&rules),
@@ -181,6 +181,20 @@ impl Server {
         let ui = self.settings.ui_dir.clone().map_or_else(Ui::default, Ui::from_dir);
         let ui = ui.below(path_of(&self.listener.options.public_url));
         if self.settings.docs { ui } else { ui.without_docs() }
+    }
+
+    /// Returns the files of elements of other versions, and stores those of this program. Without
+    /// them, a page that runs such an element has no tooltips until it is loaded again.
+    fn element_files(&self) -> Vec<ElementFile> {
+        let dir = self.folder.path().join(element_files::FOLDER);
+        let others = element_files::others(&dir).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the files of embedded charts of earlier versions");
+            Vec::new()
+        });
+        if let Err(error) = element_files::store(&dir) {
+            tracing::warn!(%error, "cannot store the files of embedded charts for later versions");
+        }
+        others
     }
 
     fn checks(&self) -> Vec<(&'static str, Check)> {

@@ -60,7 +60,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// The maximal size in bytes of a file that is read from a folder ([`Ui::from_dir`]). The largest
 /// source is a tenth of it, so a larger file is a mistake.
@@ -117,7 +117,7 @@ pub struct Asset {
     pub immutable: Option<&'static str>,
     /// The version of the element for other origins that loads this file later, as `v` in the query
     /// of its address.
-    pub version: Option<&'static str>,
+    pub version: Option<Cow<'static, str>>,
     /// A key of these bytes, if they are sent often and never change while the program runs: its
     /// files with an immutable path, and those for pages of other origins.
     pub key: Option<&'static str>,
@@ -133,6 +133,19 @@ impl Asset {
             any_origin: file.any_origin,
             immutable: None,
             version: None,
+            key: None,
+        }
+    }
+
+    fn of_element(file: &ElementFile) -> Self {
+        Self {
+            content_type: AssetKind::Module.content_type(),
+            etag: format!("\"{:016x}\"", file.hash()),
+            bytes: Cow::Owned(file.bytes.clone()),
+            kind: AssetKind::Module,
+            any_origin: true,
+            immutable: None,
+            version: Some(Cow::Owned(file.version.clone())),
             key: None,
         }
     }
@@ -647,10 +660,38 @@ pub enum UiError {
     },
 }
 
+/// A file that an element for other origins loads later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElementFile {
+    /// The URL path, such as `/chart/later.js`.
+    pub path: String,
+    /// The version of the element, 8 hexadecimal digits.
+    pub version: String,
+    /// The content.
+    pub bytes: Vec<u8>,
+}
+
+impl ElementFile {
+    /// Returns a hash that tells damaged bytes from these.
+    pub fn hash(&self) -> u64 {
+        fnv(FNV_START, &self.bytes)
+    }
+}
+
+/// Returns the files of this binary that its elements load later.
+pub fn element_files() -> impl Iterator<Item = ElementFile> {
+    BUNDLES.iter().filter(|file| file.any_origin).flat_map(|file| {
+        let version = version_of(file.bytes)?.to_owned();
+        Some(ElementFile { path: format!("/{}", file.name), version, bytes: file.bytes.to_vec() })
+    })
+}
+
 /// The source of the UI: the binary, or a folder while someone edits it (`PROMLET_UI_DIR`).
 #[derive(Clone, Debug, Default)]
 pub struct Ui {
     folder: Option<PathBuf>,
+    /// The files of elements of other versions.
+    others: Arc<[ElementFile]>,
     /// The path prefix of the server's URLs, such as `/promlet`; empty at the root.
     prefix: String,
     without_docs: bool,
@@ -658,8 +699,14 @@ pub struct Ui {
 
 impl Ui {
     /// Returns the UI with the files in the binary.
-    pub const fn embedded() -> Self {
-        Self { folder: None, prefix: String::new(), without_docs: false }
+    pub fn embedded() -> Self {
+        Self::default()
+    }
+
+    /// Returns the same UI with files of elements of other versions, which pages may still run.
+    #[must_use]
+    pub fn with_others(self, files: Vec<ElementFile>) -> Self {
+        Self { others: files.into(), ..self }
     }
 
     /// Returns the same UI below a path prefix, for a server behind a proxy. Pages contain the
@@ -709,8 +756,25 @@ impl Ui {
         };
         let immutable = below.map(|_| file.name);
         let shared = file.paths.first().copied().filter(|_| file.any_origin && self.folder.is_none());
-        let version = shared.and_then(|_| version_of(file.bytes));
+        let version = shared.and_then(|_| version_of(file.bytes)).map(Cow::Borrowed);
         Ok(Some(Asset { immutable, version, key: immutable.or(shared), ..Asset::new(file, bytes) }))
+    }
+
+    /// Returns the file for `path` and the version in the query of its address, if it has one.
+    ///
+    /// A file of an element is returned in that version alone, because it would not fit an element
+    /// of another one. Other files have no versions, and are returned as they are.
+    ///
+    /// # Errors
+    /// The same as those of [`Ui::file`].
+    pub fn file_of(&self, path: &str, version: Option<&str>) -> Result<Option<Asset>, UiError> {
+        let asset = self.file(path)?;
+        let Some(wanted) = version else { return Ok(asset) };
+        let fits = asset.as_ref().is_some_and(|asset| asset.version.as_ref().is_none_or(|own| own == wanted));
+        if fits {
+            return Ok(asset);
+        }
+        Ok(self.others.iter().find(|file| file.path == path && file.version == wanted).map(Asset::of_element))
     }
 
     /// Returns the page for URLs that do not exist.

@@ -382,6 +382,40 @@ async fn a_key_and_a_session_have_limits_of_streams() {
     assert!(page.contains("\npromlet_live_refused_total 3\n"), "{page}");
 }
 
+/// A viewer who floods a page with streams leaves those of the key to the other viewers.
+#[tokio::test]
+async fn a_viewer_whom_tokens_name_has_a_limit_of_streams() {
+    let fixture =
+        DataFixture::with_shop_of(DataFixture::of(TestServer::build(TestServerOptions::default())).await)
+            .await;
+    let live = path("up", "&step=1h");
+    let (key, _) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["embed"] })).await;
+    let (one, again, two, nameless) = (
+        fixture.server.token(&fixture.cabinet, &key, json!({ "sub": "one" })).await,
+        fixture.server.token(&fixture.cabinet, &key, json!({ "sub": "one", "ttl_s": 60 })).await,
+        fixture.server.token(&fixture.cabinet, &key, json!({ "sub": "two" })).await,
+        fixture.server.token(&fixture.cabinet, &key, json!({})).await,
+    );
+    let mut held = Vec::new();
+    for n in 0..100 {
+        if n % 50 == 0 {
+            fixture.server.pass(Duration::from_secs(1));
+        }
+        held.push(Stream::open(&fixture, if n % 2 == 0 { &one } else { &again }, &live).await);
+    }
+    fixture.server.pass(Duration::from_secs(1));
+    let refused = fixture.server.get(&live, &again).await;
+    refused.is(503, "at_capacity");
+    let body = refused.value();
+    assert_eq!((&body["limit"], &body["scope"]), (&json!(100), &json!("viewer")));
+    for other in [&two, &nameless] {
+        held.push(Stream::open(&fixture, other, &live).await);
+    }
+    held.remove(0);
+    held.push(Stream::open(&fixture, &again, &live).await);
+    fixture.server.get(&live, &one).await.is(503, "at_capacity");
+}
+
 /// The events of a set up to the one that completes a step: `(id of the query, time in s)`.
 async fn moment(stream: &mut Stream) -> (i64, Vec<(String, i64)>) {
     let mut seen = Vec::new();

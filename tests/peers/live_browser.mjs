@@ -1,9 +1,10 @@
 // Drives Chromium over pages of another origin that embed live charts:
 //
 //   node live_browser.mjs '{"module": ..., "axe": ..., "chromium": ..., "pictures": ..., "server": ..., "link": ...,
-//     "org": ...}'
+//     "org": ..., "before": ...}'
 //
-// `link` is a sign-in link of an editor; or `cookie` is one that is signed in. The pages load the element through a
+// `link` is a sign-in link of an editor; or `cookie` is one that is signed in. The server has the files of the version
+// `before` as well. The pages load the element through a
 // proxy, which loses connections on demand. Tokens are signed here, so that they end when a flow needs it.
 //
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise.
@@ -287,11 +288,37 @@ async function aRefreshIsOneRequest() {
   await page.close();
 }
 
+/** Steps of more than 15 s have a second query, for the newest point. */
+async function aChartOfLongStepsIsOneRequest() {
+  const key = await newKey();
+  const attributes = { ...ATTRIBUTES, range: '6h', step: '60', token: sign(key) };
+  const line = `POST /api/v1/orgs/${given.org}/query/batch`;
+  const first = await open(element(attributes));
+  await state(first.page, 'drawn');
+  await first.page.close();
+  proxy.requests.splice(0);
+  const { page } = await open(element({ ...attributes, refresh: '1' }));
+  await state(page, 'drawn');
+  check(proxy.requests.join() === line, `one query, no preflight and no file: ${proxy.requests}`);
+  await page.waitForFunction(() => globalThis.heard.filter(({ name }) => name === 'load').length > 3);
+  const requests = proxy.requests.splice(0);
+  check(requests.length >= 4 && requests.every((one) => one === line), `nor with a refresh: ${requests}`);
+  const { series, points } = await page.evaluate(() => document.querySelector('metric-chart').drawn);
+  const [end, time] = await page.evaluate(() => {
+    const { query, data } = document.querySelector('metric-chart').data;
+    return [query.end, data.result[0].values.at(-1)[0]];
+  });
+  check(series === 5 && points > 1500 && end === time, `the lines have all steps: ${series}, ${points}, ${end}, ${time}`);
+  await page.close();
+}
+
 /**
  * A server before and after an upgrade. Its files are those of the server under test, with another version after
  * the upgrade; browsers get the element's file as if they had it for 5 minutes.
+ * @param {string} [kept] the version of the element alone, whose further files are those that the server under test
+ *   has of this version
  */
-async function upgradedServer() {
+async function upgradedServer(kept) {
   const text = await (await fetch(`${given.server}/embed.js`)).text();
   const [, known] = /\?v=([0-9a-f]{8})/.exec(text);
   const seen = { version: known, before: known, requests: [], url: '', close: () => {} };
@@ -299,7 +326,7 @@ async function upgradedServer() {
     const url = new URL(request.url, given.server);
     seen.requests.push(request.url);
     const wanted = url.searchParams.get('v');
-    if (wanted) url.searchParams.set('v', wanted === seen.version ? known : '00000000');
+    if (wanted && !kept) url.searchParams.set('v', wanted === seen.version ? known : '00000000');
     const cors = ['access-control-request-method', 'access-control-request-headers'];
     const names = ['authorization', 'content-type', 'origin', ...cors];
     const headers = Object.fromEntries(names.map((name) => [name, request.headers[name]]).filter(([, value]) => value));
@@ -308,7 +335,8 @@ async function upgradedServer() {
     const own = Object.fromEntries(answer.headers);
     for (const name of ['content-encoding', 'content-length', 'transfer-encoding', 'connection', 'etag']) delete own[name];
     let body = Buffer.from(await answer.arrayBuffer());
-    if (url.pathname.endsWith('.js')) body = Buffer.from(body.toString().replaceAll(known, seen.version));
+    const isOther = kept ? url.pathname === '/embed.js' : url.pathname.endsWith('.js');
+    if (isOther) body = Buffer.from(body.toString().replaceAll(known, kept ?? seen.version));
     response.writeHead(answer.status, { ...own, ...(url.pathname === '/embed.js' && { Age: '301' }) });
     response.end(body);
   });
@@ -352,6 +380,24 @@ async function anUpgradeReachesTheViewAfterTheNextAndNoViewMixesVersions() {
   await hasTip(third);
   check(files().at(-1) === `/chart/cursor.js?v=${server.version}`, `the new version with its own files: ${files()}`);
   await third.close();
+  server.close();
+}
+
+/** A browser has the element of the version before, and not yet its further files. */
+async function anElementOfTheVersionBeforeHasItsTooltipAndItsStream() {
+  const key = await newKey();
+  const server = await upgradedServer(given.before);
+  const { page } = await open(element({ ...ATTRIBUTES, token: sign(key) }), {}, `${server.url}/embed.js`);
+  await state(page, 'drawn');
+  await point(page);
+  await hasTip(page);
+  await page.evaluate(() => document.querySelector('metric-chart').setAttribute('live', ''));
+  for (let turn = 0; !server.requests.some((path) => path.endsWith('/live')) && turn < 100; turn += 1) await wait(50);
+  const files = server.requests.filter((path) => path.startsWith('/chart/'));
+  const own = ['cursor', 'later'].map((name) => `/chart/${name}.js?v=${given.before}`);
+  check(files.join() === own.join(), `its own files: ${files}`);
+  check(server.requests.some((path) => path.endsWith('/live')), `a stream: ${server.requests}`);
+  await page.close();
   server.close();
 }
 
@@ -669,7 +715,9 @@ await run(signIn, [
   aZoomEndsAtTheRangeOfThePage,
   aWarmViewIsOneRequest,
   aRefreshIsOneRequest,
+  aChartOfLongStepsIsOneRequest,
   anUpgradeReachesTheViewAfterTheNextAndNoViewMixesVersions,
+  anElementOfTheVersionBeforeHasItsTooltipAndItsStream,
   everyErrorHasItsWords,
   aStrictPolicyOfThePageIsEnough,
   aHostilePageGainsAndHangsNothing,

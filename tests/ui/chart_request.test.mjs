@@ -81,8 +81,35 @@ test('parameters of the URL stay there with a token, and an ETag is sent with GE
   await fetchAnswer({ ...request, params: new URLSearchParams({ limit: '5' }) });
   await fetchAnswer({ ...request, form: new URLSearchParams({ limit: '5' }) });
   const [get, post] = sent;
-  assert.deepEqual([get.url, get.method, get.tag, get.cache], [`${OTHER}/list?limit=5`, 'GET', '"1"', 'default']);
+  assert.deepEqual([get.url, get.method, get.tag, get.cache], [`${OTHER}/list?limit=5`, 'GET', '"1"', 'force-cache']);
   assert.deepEqual([post.url, post.method, post.tag, post.body], [`${OTHER}/list`, 'POST', null, 'limit=5']);
+});
+
+test('grid and newest point of an embedded expression are one request', async () => {
+  const line = (id, value) => JSON.stringify({ id, status: 'success', data: { result: [value] }, stats: {} });
+  const [done, refused] = ['{"done":true}', '{"id":"1","status":"error","http_status":422,"code":"too_much"}'];
+  const replies = [[line('1', 'tail'), line('0', 'grid'), done], [line('0', 'tail'), done], [refused, line('0', ''), done]];
+  const sent = record(() => new Response(`${replies.shift().join('\n')}\n`));
+  const [{ now }, loader] = [Date, new Loader()];
+  const long = (time) => query({ range: '30d' }, time);
+  try {
+    // A multiple of the step of two hours.
+    Date.now = () => 1_700_006_500_000;
+    assert.ok(await loader.load(long(1_700_006_500), false, () => {}, true));
+    assert.deepEqual([loader.answer, loader.tail.matrix], [{ status: 'success', data: { result: ['grid'] }, stats: {} }, ['tail']]);
+    assert.ok(await loader.load(long(1_700_006_515), true, () => {}, true));
+    assert.deepEqual([loader.answer.data.result, loader.tail], [['grid'], { time: 1_700_006_515, matrix: ['tail'] }]);
+    const again = loader.load(long(1_700_006_530), false, () => {}, true);
+    await assert.rejects(again, { code: 'too_much', status: 422 });
+  } finally {
+    Date.now = now;
+  }
+  assert.deepEqual(new Set(sent.map(({ url, method }) => `${method} ${url}`)), new Set([`POST ${OTHER}/api/v1/orgs/a/query/batch`]));
+  const queries = sent.map(({ body }) => JSON.parse(body).queries);
+  assert.deepEqual(queries.map((all) => all.length), [2, 1, 2]);
+  assert.deepEqual(queries[1], [
+    { id: '0', type: 'range', expr: 'up{job="x&y"}', start: '1700006515', end: '1700006515', step: '7200' },
+  ]);
 });
 
 test('the steps that a stream left out are queried as a form to the same URL', async () => {

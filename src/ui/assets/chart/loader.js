@@ -1,6 +1,7 @@
 // Loads the responses of a chart: the grid of steps, and the tail that makes it end now.
 
-import { fetchData } from './request.js';
+import { problemOf } from './api_error.js';
+import { fetchAnswer, fetchData } from './request.js';
 
 /** A scheduled refresh without a new step keeps the grid's response this long, in milliseconds. */
 const KEEP_MS = 300_000;
@@ -13,6 +14,26 @@ const SETTLE_MS = 60_000;
  * @typedef {import('./query.js').ChartQuery} ChartQuery
  * @typedef {{time: number, matrix: any[]}} Tail
  */
+
+/**
+ * Returns the responses to several range queries of one expression, from one request.
+ * @param {import('./request.js').DataRequest} request with the path of one query
+ * @param {URLSearchParams[]} forms of the queries
+ * @returns {Promise<any[]>}
+ * @throws {import('./api_error.js').ApiError} the first error of a query
+ */
+async function fetchBatch(request, forms) {
+  const queries = forms.map((form, at) => ({ id: String(at), type: 'range', ...Object.fromEntries(form) }));
+  const path = request.path.replace(/[^/]+$/, 'batch');
+  const response = await fetchAnswer({ ...request, path, form: undefined, body: { queries } });
+  const lines = (await response.text()).trim().split('\n');
+  const answers = lines.map((line) => JSON.parse(line));
+  return queries.map((query) => {
+    const { id, ...answer } = answers.find((one) => one.id === query.id);
+    if (answer.status === 'error') throw problemOf(answer);
+    return answer;
+  });
+}
 
 /** The responses of one chart. */
 export class Loader {
@@ -51,20 +72,25 @@ export class Loader {
    * @param {ChartQuery} query
    * @param {boolean} scheduled whether a response of the same steps may be kept
    * @param {() => void} accept called before the responses change
-   * @param {boolean} [isOnce] whether to throw even if the server asks to wait
+   * @param {boolean} [isEmbedded] whether a page of another origin asks: an expression takes one
+   *   request, because each of two may need a preflight, and an error is thrown even if the server
+   *   asks to wait
    * @throws {import('./api_error.js').ApiError} unless a newer call replaced this one
    */
-  async load(query, scheduled, accept, isOnce) {
+  async load(query, scheduled, accept, isEmbedded) {
     this.abort();
     const request = new AbortController();
     const { signal } = request;
     this.#request = request;
     const kept = scheduled && this.#keeps(query) ? this.answer : null;
+    const forms = [...(kept ? [] : [query.form]), ...(query.tailForm ? [query.tailForm] : [])];
+    const one = { ...query, signal, isOnce: isEmbedded };
     try {
-      const [answer, tail] = await Promise.all([
-        kept ?? fetchData({ ...query, signal, isOnce }),
-        query.tailForm && fetchData({ ...query, form: query.tailForm, signal, isOnce }),
-      ]);
+      const answers =
+        isEmbedded && query.expr && query.tailForm
+          ? await fetchBatch(one, forms)
+          : await Promise.all(forms.map((form) => fetchData({ ...one, form })));
+      const [answer, tail] = kept ? [kept, ...answers] : answers;
       if (signal.aborted) return false;
       accept();
       if (!kept) this.#answeredAt = Date.now();

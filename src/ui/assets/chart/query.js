@@ -2,7 +2,7 @@
 //
 // The grid of requested steps lies on multiples of the step, so that a refresh moves the picture
 // without changing it and cached results stay useful. Its last step may be up to one step older
-// than now, which at two hours a step would hide the newest samples. A second request for one point
+// than now, which at two hours a step would hide the newest samples. A second query for one point
 // at `now` (the tail) closes that gap; for steps of at most GRID_ONLY_STEP_MAX seconds the grid
 // alone is new enough. A step after `now` is never asked: the server's lookback would find nothing
 // there.

@@ -42,8 +42,9 @@ export const isOwnOrigin = (base) =>
  * Sends one request with a credential. Returns the response, which may be an error.
  *
  * A page of another origin needs a preflight, which browsers reuse for two hours if the URL is the
- * same. Chromium does not reuse it for requests with `no-store`. They do not need it: the responses
- * have `Cache-Control: no-store`.
+ * same. Chromium does not reuse it for requests with `no-store`, and with `default` a tag means
+ * `no-store`. Requests with a token need neither: the responses have `Cache-Control: no-store`, and
+ * a request with a tag of its own goes to the server in every mode.
  * @param {DataRequest} request
  * @param {string|undefined} bearer
  * @throws {ApiError} `no_credential` before the request, `unreachable` without a response
@@ -57,7 +58,7 @@ export async function answerOf({ base, path, params, form, body, tag, signal }, 
   return fetch(`${base}${path}${query ? `?${query}` : ''}`, {
     ...(content && { method: 'POST', body: content }),
     signal,
-    cache: bearer ? 'default' : 'no-store',
+    cache: bearer ? (tag ? 'force-cache' : 'default') : 'no-store',
     credentials: bearer ? 'omit' : 'same-origin',
     headers: {
       ...(bearer && { Authorization: `Bearer ${bearer}` }),
