@@ -243,10 +243,10 @@ impl EmbedUses {
     /// Counts a request, and returns the handle that counts its effects.
     pub fn record(self: &Arc<EmbedUses>, used: EmbedUse<'_>, now: Timestamp) -> EmbedUsage {
         let EmbedUse { key, is_link, origin, dashboard, viewer, client } = used;
-        let is_named = viewer.is_some();
+        let network = limits::network(client);
         let viewer = match viewer {
             Some(viewer) => self.hasher.hash_one(viewer),
-            None => self.hasher.hash_one(limits::network(client)),
+            None => self.hasher.hash_one(network),
         };
         let now_us = self.ticker.now_us();
         let row_key = RowKey {
@@ -284,7 +284,7 @@ impl EmbedUses {
         row.see(viewer, now, now_us);
         self.totals.requests.fetch_add(1, Ordering::Relaxed);
         let seconds = key.embed.query_seconds_per_minute;
-        EmbedUsage { uses: Arc::clone(self), row, budget, key: key.id, seconds, viewer, is_named }
+        EmbedUsage { uses: Arc::clone(self), row, budget, key: key.id, seconds, viewer, network }
     }
 
     /// Returns the rows of an organisation, the one that was seen last first.
@@ -379,15 +379,15 @@ pub struct EmbedUsage {
     seconds: Option<u32>,
     /// The hash of the viewer.
     viewer: u64,
-    /// Whether the token names the viewer.
-    is_named: bool,
+    /// The network of the client.
+    network: IpAddr,
 }
 
-/// A viewer whom the tokens of a key name.
+/// The viewers of a key in one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NamedViewer {
+pub struct ViewerNetwork {
     key: KeyId,
-    hash: u64,
+    network: IpAddr,
 }
 
 impl std::fmt::Debug for EmbedUsage {
@@ -402,9 +402,10 @@ impl EmbedUsage {
         self.key
     }
 
-    /// Returns the viewer, if the token has a `sub`. The network of a client may have many viewers.
-    pub fn named_viewer(&self) -> Option<NamedViewer> {
-        self.is_named.then_some(NamedViewer { key: self.key, hash: self.viewer })
+    /// Returns the network of the viewer, unless it is this machine, which may be a proxy.
+    pub fn network(&self) -> Option<ViewerNetwork> {
+        let network = ViewerNetwork { key: self.key, network: self.network };
+        (!self.network.is_loopback()).then_some(network)
     }
 
     /// Checks that the key has evaluation time left in this minute.

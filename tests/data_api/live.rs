@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::test_server::{TestServer, TestServerOptions, Who, ask};
+use crate::test_server::{TestServer, TestServerOptions, Who, ask, ask_from};
 use crate::wire::{DataFixture, NOW, escaped};
 
 /// Longer than any test takes. A test that waits this long has failed.
@@ -382,38 +382,35 @@ async fn a_key_and_a_session_have_limits_of_streams() {
     assert!(page.contains("\npromlet_live_refused_total 3\n"), "{page}");
 }
 
-/// A viewer who floods a page with streams leaves those of the key to the other viewers.
+/// A client that floods a page with streams leaves those of the key to viewers elsewhere.
 #[tokio::test]
-async fn a_viewer_whom_tokens_name_has_a_limit_of_streams() {
-    let fixture =
-        DataFixture::with_shop_of(DataFixture::of(TestServer::build(TestServerOptions::default())).await)
-            .await;
+async fn a_network_has_a_tenth_of_the_streams_of_a_key() {
+    let mut plan = TestServerOptions::default();
+    plan.options.read.live_streams_per_key = 1_020;
+    let fixture = DataFixture::with_shop_of(DataFixture::of(TestServer::build(plan)).await).await;
     let live = path("up", "&step=1h");
     let (key, _) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["embed"] })).await;
-    let (one, again, two, nameless) = (
-        fixture.server.token(&fixture.cabinet, &key, json!({ "sub": "one" })).await,
-        fixture.server.token(&fixture.cabinet, &key, json!({ "sub": "one", "ttl_s": 60 })).await,
-        fixture.server.token(&fixture.cabinet, &key, json!({ "sub": "two" })).await,
-        fixture.server.token(&fixture.cabinet, &key, json!({})).await,
-    );
+    let token = fixture.server.token(&fixture.cabinet, &key, json!({})).await;
+    let from = |peer: &str| ask_from(peer, "GET", &live, &token).body(Body::empty()).expect("a request");
     let mut held = Vec::new();
-    for n in 0..100 {
+    for n in 0..102 {
         if n % 50 == 0 {
             fixture.server.pass(Duration::from_secs(1));
         }
-        held.push(Stream::open(&fixture, if n % 2 == 0 { &one } else { &again }, &live).await);
+        let peer = format!("[2001:db8::{n:x}]:1");
+        held.push(Stream::of(&fixture, from(&peer)).await);
     }
     fixture.server.pass(Duration::from_secs(1));
-    let refused = fixture.server.get(&live, &again).await;
+    let refused = fixture.server.send(from("[2001:db8::ffff]:1")).await;
     refused.is(503, "at_capacity");
     let body = refused.value();
-    assert_eq!((&body["limit"], &body["scope"]), (&json!(100), &json!("viewer")));
-    for other in [&two, &nameless] {
-        held.push(Stream::open(&fixture, other, &live).await);
+    assert_eq!((&body["limit"], &body["scope"]), (&json!(102), &json!("network")));
+    for elsewhere in ["[2001:db8:0:1::1]:1", "127.0.0.1:1"] {
+        held.push(Stream::of(&fixture, from(elsewhere)).await);
     }
     held.remove(0);
-    held.push(Stream::open(&fixture, &again, &live).await);
-    fixture.server.get(&live, &one).await.is(503, "at_capacity");
+    held.push(Stream::of(&fixture, from("[2001:db8::ffff]:1")).await);
+    fixture.server.send(from("[2001:db8::1]:1")).await.is(503, "at_capacity");
 }
 
 /// The events of a set up to the one that completes a step: `(id of the query, time in s)`.

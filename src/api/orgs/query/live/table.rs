@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use super::evaluation::{LiveKey, LiveOrg, LiveQuery, StepQuery};
 use super::feed::{Feed, Member, Place};
 use crate::api::callers::{Payer, QueryAccess, StandingCaller, StandingKey};
-use crate::api::embed_use::{EmbedUsage, NamedViewer, OpenStream};
+use crate::api::embed_use::{EmbedUsage, OpenStream, ViewerNetwork};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::orgs::query::PreparedQuery;
 use crate::api::orgs::query::deps::ReadDeps;
@@ -27,8 +27,11 @@ const STREAMS_MAX: usize = 20_000;
 const ORG_STREAMS_MAX: usize = 15_000;
 /// The most streams of one session at once, inclusive.
 const SESSION_STREAMS_MAX: usize = 100;
-/// The most streams at once of one viewer whom the tokens of a key name, inclusive.
-const VIEWER_STREAMS_MAX: usize = 100;
+/// One network has at most this part of the streams of a key, so that no viewer takes all of them.
+/// An office is one network, too.
+const NETWORK_PART: usize = 10;
+/// A network may have as many streams in any case.
+const NETWORK_STREAMS_LEAST: usize = 100;
 /// The most different queries of one organisation at once, inclusive.
 const QUERIES_MAX: usize = 5_000;
 /// The time between two checks of a credential.
@@ -52,8 +55,8 @@ struct LiveTable {
     feeds: BTreeMap<LiveKey, FeedEntry>,
     /// The number of streams of each payer.
     payers: HashMap<Payer, usize>,
-    /// The number of streams of each viewer.
-    viewers: HashMap<NamedViewer, usize>,
+    /// The number of streams of each key in each network.
+    networks: HashMap<ViewerNetwork, usize>,
     checks: HashMap<StandingKey, Weak<CredentialCheck>>,
     is_checking: bool,
     streams: usize,
@@ -126,22 +129,23 @@ impl LiveTable {
         &self,
         org: OrgId,
         payer: &Payer,
-        viewer: Option<NamedViewer>,
+        network: Option<ViewerNetwork>,
         of_key_max: usize,
     ) -> ApiResult<()> {
         if self.closed {
             return Err(ApiError::new(Code::ShuttingDown, "the server is shutting down"));
         }
         let of_payer = self.payers.get(payer).copied().unwrap_or_default();
-        let of_viewer = viewer.and_then(|viewer| self.viewers.get(&viewer)).copied().unwrap_or_default();
+        let of_network = network.and_then(|network| self.networks.get(&network)).copied().unwrap_or_default();
+        let network_max = (of_key_max / NETWORK_PART).max(NETWORK_STREAMS_LEAST);
         let of_org = self.orgs.get(&org).map_or(0, |entry| entry.streams);
         let (payer_max, payer_name) = match payer {
             Payer::Session(..) => (SESSION_STREAMS_MAX, "session"),
             Payer::Key(..) => (of_key_max, "api_key"),
         };
         for (streams, streams_max, scope) in [
-            (of_viewer, VIEWER_STREAMS_MAX, "viewer"),
             (of_payer, payer_max, payer_name),
+            (of_network, network_max, "network"),
             (of_org, ORG_STREAMS_MAX, "organisation"),
             (self.streams, STREAMS_MAX, "server"),
         ] {
@@ -210,10 +214,10 @@ impl LiveQueries {
         let ids = queries.iter().map(|one| one.id.as_deref());
         let key = LiveKey::of_set(org, ids.zip(&keys));
         let (payer, standing) = (caller.payer()?, caller.key()?);
-        let viewer = access.usage.as_ref().and_then(EmbedUsage::named_viewer);
+        let network = access.usage.as_ref().and_then(EmbedUsage::network);
         let mut table = self.table();
         let of_key_max = deps.options.live_streams_per_key;
-        let admitted = table.admit(org, &payer, viewer, of_key_max).and_then(|()| {
+        let admitted = table.admit(org, &payer, network, of_key_max).and_then(|()| {
             match table.feeds.contains_key(&key) {
                 true => Ok(()),
                 false => table.admit_queries(org, keys.iter()),
@@ -248,8 +252,8 @@ impl LiveQueries {
         let feed = feed.ok_or_else(|| ApiError::internal("a feed that was inserted is missing"))?;
         table.streams += 1;
         *table.payers.entry(payer).or_default() += 1;
-        if let Some(viewer) = viewer {
-            *table.viewers.entry(viewer).or_default() += 1;
+        if let Some(network) = network {
+            *table.networks.entry(network).or_default() += 1;
         }
         let credential = self.check_of(&mut table, standing, caller, org, &deps.clock);
         drop(table);
@@ -257,7 +261,7 @@ impl LiveQueries {
         let place = feed.newest_place();
         let counted = access.usage.as_ref().map(EmbedUsage::open_stream);
         let live = Arc::clone(self);
-        Ok(StreamShare { live, key, payer, viewer, feed, changes, credential, place, _counted: counted })
+        Ok(StreamShare { live, key, payer, network, feed, changes, credential, place, _counted: counted })
     }
 
     /// Creates a feed, and those of its queries that do not run yet.
@@ -377,7 +381,7 @@ pub(super) struct StreamShare {
     live: Arc<LiveQueries>,
     key: LiveKey,
     payer: Payer,
-    viewer: Option<NamedViewer>,
+    network: Option<ViewerNetwork>,
     pub(super) feed: Arc<Feed>,
     pub(super) changes: watch::Receiver<()>,
     pub(super) credential: Arc<CredentialCheck>,
@@ -409,8 +413,8 @@ impl Drop for StreamShare {
         let mut table = self.live.table();
         table.streams -= 1;
         release(&mut table.payers, &self.payer);
-        if let Some(viewer) = &self.viewer {
-            release(&mut table.viewers, viewer);
+        if let Some(network) = &self.network {
+            release(&mut table.networks, network);
         }
         // A feed that has ended may have been replaced.
         let own = table.feeds.get_mut(&self.key).filter(|entry| Arc::ptr_eq(&entry.feed, &self.feed));
