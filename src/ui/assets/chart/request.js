@@ -43,8 +43,8 @@ export const isOwnOrigin = (base) =>
  *
  * A page of another origin needs a preflight, which browsers reuse for two hours if the URL is the
  * same. Chromium does not reuse it for requests with `no-store`, and with `default` a tag means
- * `no-store`. Requests with a token need neither: the responses have `Cache-Control: no-store`, and
- * a request with a tag of its own goes to the server in every mode.
+ * `no-store`. Requests with a token need neither, and `force-cache` finds nothing: the responses
+ * have `Cache-Control: no-store`.
  * @param {DataRequest} request
  * @param {string|undefined} bearer
  * @throws {ApiError} `no_credential` before the request, `unreachable` without a response
