@@ -339,7 +339,6 @@ impl Deps {
             public_url: options.public_url.as_str().into(),
             rejects: Arc::clone(&rejects),
             patterns: Arc::clone(&patterns),
-            last_steps: Arc::default(),
             query_timeout: options.read.timeout,
             embed_rps_default: options.embed_rps_default,
             embeds: Arc::clone(&embeds),

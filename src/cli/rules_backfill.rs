@@ -2,8 +2,8 @@
 //! the running server or, if none runs, in the folder itself.
 //!
 //! Groups are backfilled one after another in the order of their files, so that a rule reads the
-//! series of the groups before it. Samples that are written twice have the same bits, so an
-//! interrupted backfill is repeated as a whole.
+//! series of the groups before it. An interrupted backfill is repeated as a whole, which writes the
+//! same samples.
 
 use anyhow::{Context as _, anyhow, bail};
 

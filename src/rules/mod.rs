@@ -22,8 +22,8 @@ pub use file::{
 use group::TemplateQuery;
 pub use group::{AlertingRule, Rule, RuleGroup, RuleKind};
 pub use replay::{
-    Backfill, BackfillLimits, BackfillReport, BackfillTimes, LastSteps, ReplayError, RulePreview,
-    RulePreviewGroup, preview_rule,
+    Backfill, BackfillLimits, BackfillReport, BackfillTimes, ReplayError, RulePreview, RulePreviewGroup,
+    preview_rule,
 };
 pub use run::{GroupRun, RuleContext, RuleHealth, RuleSettings};
 pub use template::go_exponent;

@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 
 use super::commands::AccountCommands;
 use super::moves::Moves;
-use super::rule_backfill::{self, BackfillRequest, UnfinishedBackfill};
+use super::rule_backfill::{self, BackfillRequest};
 use crate::clock::Clock;
 use crate::config::AccountCommand;
 use crate::identity::Identity;
@@ -282,19 +282,14 @@ impl AdminContext {
         commands.perform(command)
     }
 
-    fn backfill(
-        &self,
-        request: &BackfillRequest,
-        stopping: &AtomicBool,
-        unfinished: &mut Option<UnfinishedBackfill>,
-    ) -> Result<Value, String> {
+    fn backfill(&self, request: &BackfillRequest, stopping: &AtomicBool) -> Result<Value, String> {
         let identity = self.identity.as_deref().ok_or("accounts are not open here")?;
         let now = self.clock.now();
         let options = RuleFileOptions::within(&self.rule_settings.caps);
         let org = rule_backfill::admit(identity, request, options, now)?;
         let (tsdb, settings) = (&self.tsdb, &self.rule_settings);
         let context = RuleContext { cancel: Some(stopping), ..RuleContext::new(settings, tsdb, org) };
-        let part = rule_backfill::run(context, request, now, unfinished)?;
+        let part = rule_backfill::run(context, request, now)?;
         Ok(json!(part))
     }
 }
@@ -422,7 +417,6 @@ fn accept(
 /// Serves requests until the client closes the connection.
 fn serve_connection(stream: &UnixStream, context: &AdminContext, stopping: &AtomicBool) {
     let mut staged: Option<BackupStage<'_>> = None;
-    let mut unfinished = None;
     // A client that stages a backup keeps the connection open while it copies.
     while let Some(request) = read_request(stream, staged.is_some()) {
         let response = match request {
@@ -438,7 +432,7 @@ fn serve_connection(stream: &UnixStream, context: &AdminContext, stopping: &Atom
                 Err(message) => json!({ "error": message }),
             },
             Ok(AdminRequest::Backfill { request }) => {
-                let part = context.backfill(&request, stopping, &mut unfinished);
+                let part = context.backfill(&request, stopping);
                 part.unwrap_or_else(|message| json!({ "error": message }))
             }
             Ok(AdminRequest::Seal) => seal(context),

@@ -13,8 +13,8 @@ use crate::rules::{
     decode_rule_group,
 };
 
-/// The time after which a request begins no further slice.
-const REQUEST_TIME: Duration = Duration::from_secs(1);
+/// The time after which a request begins no further slice. Each request begins with short slices.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
 
 /// Recording rules and the times for which their series are written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,26 +69,7 @@ pub(super) fn admit(
     Ok(org)
 }
 
-/// A backfill that a client continues. It knows the series of its last step, which the store does
-/// not tell if a rule reads rules after it in its group.
-#[derive(Debug)]
-pub(super) struct UnfinishedBackfill {
-    /// The last request.
-    request: BackfillRequest,
-    org: OrgId,
-    backfill: Backfill,
-}
-
-impl UnfinishedBackfill {
-    /// Returns whether a request continues this backfill.
-    fn is_of(&self, org: OrgId, request: &BackfillRequest) -> bool {
-        let start_ms = self.backfill.next().map_or(self.request.start_ms, Timestamp::as_ms);
-        self.org == org && *request == BackfillRequest { start_ms, continues: true, ..self.request.clone() }
-    }
-}
-
-/// Writes a part of a backfill: slices until [`REQUEST_TIME`] has passed. `unfinished` is the
-/// backfill of the request before, and becomes that of this one.
+/// Writes a part of a backfill: slices until [`REQUEST_TIME`] has passed.
 ///
 /// # Errors
 /// A sentence.
@@ -96,26 +77,17 @@ pub(super) fn run(
     context: RuleContext<'_>,
     request: &BackfillRequest,
     now: Timestamp,
-    unfinished: &mut Option<UnfinishedBackfill>,
 ) -> Result<BackfillPart, String> {
-    let (org, sentence) = (context.org, |error: crate::rules::ReplayError| error.to_string());
-    let mut backfill = match unfinished.take().filter(|one| one.is_of(org, request)) {
-        Some(one) => one.backfill,
-        None => {
-            let options = RuleFileOptions::within(&context.settings.caps);
-            let group = decode_rule_group(&request.group, options).map_err(|error| error.to_string())?;
-            let [start, end] = [request.start_ms, request.end_ms].map(Timestamp::from_ms);
-            let times = BackfillTimes { start, end, step_ms: request.step_ms };
-            let query_offset_ms = group.query_offset_ms.unwrap_or_default();
-            let preview = RulePreviewGroup { limit: group.limit, query_offset_ms };
-            Backfill::new(&group.rules, &preview, times, now).map_err(sentence)?
-        }
-    };
+    let sentence = |error: crate::rules::ReplayError| error.to_string();
+    let options = RuleFileOptions::within(&context.settings.caps);
+    let group = decode_rule_group(&request.group, options).map_err(|error| error.to_string())?;
+    let [start, end] = [request.start_ms, request.end_ms].map(Timestamp::from_ms);
+    let times = BackfillTimes { start, end, step_ms: request.step_ms };
+    let query_offset_ms = group.query_offset_ms.unwrap_or_default();
+    let preview = RulePreviewGroup { limit: group.limit, query_offset_ms };
+    let mut backfill = Backfill::new(&group.rules, &preview, times, now).map_err(sentence)?;
     let limits = BackfillLimits { steps: usize::MAX, time: REQUEST_TIME };
     let report = backfill.run(limits, context, now).map_err(sentence)?;
     let next_ms = backfill.next().map(Timestamp::as_ms);
-    if next_ms.is_some() {
-        *unfinished = Some(UnfinishedBackfill { request: request.clone(), org, backfill });
-    }
     Ok(BackfillPart { stored: report.stored, refused: report.refused, next_ms })
 }

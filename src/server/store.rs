@@ -11,7 +11,7 @@ use super::close::{close_accounts, close_folder};
 use super::commands::AccountCommands;
 use super::open::open_identity;
 use super::options::{built, public_url};
-use super::rule_backfill::{self, BackfillPart, BackfillRequest, UnfinishedBackfill};
+use super::rule_backfill::{self, BackfillPart, BackfillRequest};
 use crate::clock::Clock;
 use crate::config::{AccountCommand, Settings};
 use crate::entropy::Entropy;
@@ -42,8 +42,6 @@ pub fn promote_stopped(dir: &Path, accepts_loss: bool, clock: &Clock) -> Result<
 /// The opened store of a stopped server.
 pub struct OpenStore {
     context: AdminContext,
-    /// The backfill of the last request.
-    unfinished: Option<UnfinishedBackfill>,
 }
 
 /// Opens the folder of a stopped server and its accounts. A folder without a store is refused and
@@ -91,7 +89,7 @@ impl OpenStore {
             backing_up,
             promote: None,
         };
-        Ok(OpenStore { context, unfinished: None })
+        Ok(OpenStore { context })
     }
 
     /// Returns the samples.
@@ -109,10 +107,10 @@ impl OpenStore {
     ///
     /// # Errors
     /// The reason as text.
-    pub fn backfill(&mut self, org: OrgId, request: &BackfillRequest) -> Result<BackfillPart, String> {
+    pub fn backfill(&self, org: OrgId, request: &BackfillRequest) -> Result<BackfillPart, String> {
         let AdminContext { tsdb, rule_settings, clock, .. } = &self.context;
         let context = RuleContext::new(rule_settings, tsdb, org);
-        rule_backfill::run(context, request, clock.now(), &mut self.unfinished)
+        rule_backfill::run(context, request, clock.now())
     }
 
     /// Seals all samples.

@@ -64,8 +64,8 @@ pub use report::{
 pub use series::identity::LabelsKey;
 pub use side_data::record::LogStart;
 pub use snapshot::{
-    Grouped, GroupedSeries, OLDER_SERIES_MAX, OlderSamples, Paced, ReadColumns, SelectedSeries, SeriesReader,
-    Snapshot,
+    Grouped, GroupedSeries, OLDER_SERIES_MAX, OlderSamples, Paced, ReadColumns, SelectedSeries, SeriesEnds,
+    SeriesReader, Snapshot,
 };
 pub use store::pins::{ConsumerId, ConsumerKind, LogPosition, PinReport};
 pub use wal::record::RecordKind;

@@ -430,6 +430,10 @@ async fn requests_of_a_rule_that_reads_its_own_samples_continue_one_another() {
         nexts.push(body["start"].clone());
     }
     assert!(nexts.len() > 1, "{nexts:?}");
+    // A repetition reads no sample of the requests before.
+    let again = json!({ "yaml": rule, "start": first + 100, "end": first + 200, "step": 1 });
+    let again = server.post(path, &owner, again).await.value();
+    assert_eq!(again, json!({ "stored": 101, "refused": 0, "next": null }));
     let org = server.identity.orgs().expect("read")[0].id;
     let snapshot = server.tsdb.snapshot(&Access::whole(org));
     let matcher = Matcher::new("__name__", MatchOp::Equal, "y").expect("valid");

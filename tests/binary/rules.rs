@@ -1,11 +1,13 @@
 //! Rules of files: loaded at the start and by SIGHUP, kept if a change is wrong, and backfilled.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use promlet::clock::Clock;
-use promlet::model::{Labels, Sample, Timestamp};
+use promlet::model::{Access, Labels, OrgId, Sample, TimeRange, Timestamp};
+use promlet::server::OpenStore;
+use promlet::tsdb::SampleColumns;
 use serde_json::{Value as Json, json};
 
 use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, eventually};
@@ -136,18 +138,22 @@ fn templates_have_the_external_labels_of_the_server() {
     assert!(server.terminate().success());
 }
 
-/// Runs a backfill of the rules in `backfill.yml` from 1,000 s before `now_s` until then.
-fn backfill(dir: &Path, now_s: i64, args: &[&str]) -> (Option<i32>, String) {
+/// Returns a backfill of the rules in `backfill.yml` from 1,000 s before `now_s` until then.
+fn backfill_command(dir: &Path, now_s: i64, args: &[&str]) -> Command {
     let [start, end] = [now_s - 1_000, now_s].map(|at| at.to_string());
-    let output = Command::new(env!("CARGO_BIN_EXE_promlet"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
+    command
         .env_clear()
         .env("PROMLET_ARGON2", "64,1,1")
         .env("PROMLET_DATA_DIR", dir.join("store"))
         .args(["rules", "backfill", "--start", &start, "--end", &end])
         .args(args)
-        .arg(dir.join("backfill.yml"))
-        .output()
-        .expect("it runs");
+        .arg(dir.join("backfill.yml"));
+    command
+}
+
+fn backfill(dir: &Path, now_s: i64, args: &[&str]) -> (Option<i32>, String) {
+    let output = backfill_command(dir, now_s, args).output().expect("it runs");
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
@@ -196,4 +202,89 @@ fn recording_rules_are_backfilled_by_a_running_server_and_in_a_stopped_folder() 
     // Each value of x is the result of the 1,000 steps until the next one.
     assert_eq!(found(&server, "twice"), (2 * (190 * 1_000 + 20)).to_string());
     assert!(server.terminate().success());
+}
+
+/// Rules that read their own samples and those of each other, and of which series end.
+const PAST: &str = "groups:
+- name: past
+  rules:
+  - {record: steps, expr: 'sum(steps) + 1 or vector(1)'}
+  - {record: blinks, expr: x unless blinks}
+  - {record: ahead, expr: blinks offset -1s}
+  - {record: sums, expr: 'sum(ahead) + sum(twice)'}
+  - {record: twice, expr: 2 * (x % 7 > 3)}
+";
+
+/// Starts a server on a store with samples of `x`, on which `PAST` is to be backfilled.
+fn server_with_past(dir: &Path, now_s: i64) -> Server {
+    std::fs::write(dir.join("backfill.yml"), PAST).expect("written");
+    let server = Server::serve(&dir.join("store"));
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    let series = ["a", "b"].map(|job| {
+        let at = |n: i64| Timestamp::from_s(now_s - 1_000 + n * 10);
+        let samples = (0..=100).map(|n| Sample { at: at(n), value: (n * n) as f64 });
+        (Labels::from_pairs([("__name__", "x"), ("job", job)]), samples.collect())
+    });
+    assert_eq!(server.write(&secret, &series).status, 204);
+    server
+}
+
+/// Stops a server, and returns the times and bits of all samples of its store, staleness markers
+/// among them.
+fn stored(server: Server, dir: &Path) -> Vec<(String, Vec<(i64, u64)>)> {
+    assert!(server.terminate().success());
+    let store = OpenStore::open(&dir.join("store"), Clock::System).expect("it opens");
+    let snapshot = store.tsdb().snapshot(&Access::whole(OrgId(1)));
+    let read = |series: promlet::tsdb::SelectedSeries| {
+        let mut columns = SampleColumns::default();
+        snapshot.read(series.id, TimeRange::ALL, &mut columns);
+        let bits = columns.values.iter().map(|value| value.to_bits());
+        (series.labels.to_string(), columns.times.iter().copied().zip(bits).collect())
+    };
+    let all = snapshot.select(&[], TimeRange::ALL).into_iter().map(read).collect();
+    drop(snapshot);
+    store.close().expect("closed");
+    all
+}
+
+#[test]
+fn a_backfill_that_is_interrupted_and_repeated_writes_what_an_uninterrupted_one_writes() {
+    let (whole, cut) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let now_s = Clock::System.now().as_s();
+    let args = ["--org", ORG, "--step", "2s"];
+    let server = server_with_past(whole.path(), now_s);
+    let (code, text) = backfill(whole.path(), now_s, &args);
+    assert!(code == Some(0) && text.ends_with(", 0 refused\n"), "{text}");
+    let expected = stored(server, whole.path());
+
+    let mut server = server_with_past(cut.path(), now_s);
+    let steps = |server: &Server, cookie: &str| {
+        let query = format!("query=count_over_time(steps[2000s])&time={now_s}");
+        let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?{query}");
+        let answer = server.get(&path, &[("Cookie", cookie)]).json();
+        let count = answer["data"]["result"][0]["value"][1].as_str().map(str::parse);
+        count.map_or(0, |count| count.expect("a number"))
+    };
+    for is_server_killed in [false, true] {
+        let cookie = server.sign_in();
+        let wanted = steps(&server, &cookie) + 100;
+        let mut command = backfill_command(cut.path(), now_s, &args);
+        let mut client = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        eventually(
+            WAIT_MAX,
+            || "the backfill does not advance".to_owned(),
+            || (steps(&server, &cookie) >= wanted.min(501)).then_some(()),
+        );
+        if is_server_killed {
+            server.kill();
+            server = Server::serve(&cut.path().join("store"));
+        } else {
+            client.kill().expect("killed");
+        }
+        client.wait().expect("it ends");
+    }
+    let (code, text) = backfill(cut.path(), now_s, &args);
+    assert!(code == Some(0) && text.ends_with(", 0 refused\n"), "{text}");
+    assert_eq!(stored(server, cut.path()), expected);
 }

@@ -39,7 +39,7 @@ use crate::forward::edge::Forwarders;
 use crate::identity::{Identity, OrgSettings};
 use crate::model::{OrgId, PatternCache};
 use crate::outbound::MailQueue;
-use crate::rules::{LastSteps, RuleEngine};
+use crate::rules::RuleEngine;
 use crate::tsdb::Tsdb;
 use query::deadline::QueryDeadline;
 use rejects::Rejects;
@@ -77,8 +77,6 @@ pub struct OrgDeps {
     pub rejects: Arc<Rejects>,
     /// Cached regular expressions.
     pub patterns: Arc<PatternCache>,
-    /// The series of the last steps of unfinished backfills.
-    pub last_steps: Arc<LastSteps>,
     /// The timeout of queries.
     pub query_timeout: Duration,
     /// The default rate limit of a new key's tokens, in requests per second

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::ReplayError;
 use crate::model::{Labels, Sample, Steps, Timestamp};
-use crate::promql::syntax::tree::{AtModifier, DurationExpr, Expr};
+use crate::promql::syntax::tree::{AtModifier, DurationExpr, Expr, Extension, VectorSelector};
 use crate::promql::{HistogramPoint, MatrixSeries, Value, VectorSample};
 use crate::rules::run::{CompiledRule, RuleContext, exceeded_limit, same_labels};
+use crate::tsdb::Snapshot;
 
 /// The result of an expression over steps.
 pub(super) struct ResultColumns {
@@ -121,13 +122,13 @@ pub(super) fn times_of(samples: &[Sample], histograms: &[HistogramPoint]) -> Vec
 pub(super) fn evaluate(
     compiled: &CompiledRule,
     context: RuleContext<'_>,
+    snapshot: &Snapshot,
     steps: Steps,
     step_by_step: bool,
 ) -> Result<ResultColumns, ReplayError> {
-    let snapshot = context.snapshot();
     let failed = |at: Timestamp| move |message: String| ReplayError::Evaluation { at, message };
     if !step_by_step {
-        let value = compiled.range(context, &snapshot, steps).map_err(failed(steps.start()))?;
+        let value = compiled.range(context, snapshot, steps).map_err(failed(steps.start()))?;
         let Value::Matrix(series) = value else {
             return Err(failed(steps.start())("rule result is not a vector or scalar".to_owned()));
         };
@@ -135,7 +136,7 @@ pub(super) fn evaluate(
     }
     let mut series: BTreeMap<Labels, MatrixSeries> = BTreeMap::new();
     for at in steps.iter() {
-        for sample in compiled.result(context, &snapshot, at).map_err(failed(at))? {
+        for sample in compiled.result(context, snapshot, at).map_err(failed(at))? {
             let VectorSample { labels, value, histogram, .. } = sample;
             let empty = || MatrixSeries { labels: labels.clone(), samples: vec![], histograms: vec![] };
             let one = series.entry(labels.clone()).or_insert_with(empty);
@@ -164,6 +165,22 @@ pub(super) fn depends_on_range(expr: &Expr) -> bool {
                 || computed(&subquery.range)
                 || subquery.step.as_ref().is_some_and(computed)
         }
+        _ => false,
+    })
+}
+
+/// Returns whether an evaluation may read samples of later times.
+pub(super) fn reads_ahead(expr: &Expr) -> bool {
+    let at = |at: Option<&AtModifier>| matches!(at, Some(AtModifier::Time(_)));
+    let offset = |offset: &DurationExpr| !matches!(offset, DurationExpr::Fixed(ms) if *ms >= 0);
+    let selector = |selector: &VectorSelector| {
+        let is_smoothed = selector.extension == Some(Extension::Smoothed);
+        is_smoothed || at(selector.at.as_ref()) || offset(&selector.offset)
+    };
+    expr.nodes().any(|node| match node {
+        Expr::Vector(vector) => selector(vector),
+        Expr::Matrix(matrix) => selector(&matrix.selector),
+        Expr::Subquery(subquery) => at(subquery.at.as_ref()) || offset(&subquery.offset),
         _ => false,
     })
 }

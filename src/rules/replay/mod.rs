@@ -8,7 +8,7 @@
 
 mod backfill;
 mod columns;
-mod last_step;
+mod pending;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +22,6 @@ use crate::rules::group::Rule;
 use crate::rules::run::{CompiledRule, RuleContext, TemplateQueries, check_unique};
 pub use backfill::{Backfill, BackfillLimits, BackfillReport, BackfillTimes};
 use columns::{ResultColumns, depends_on_range};
-pub use last_step::LastSteps;
 
 /// The most transitions of a preview, inclusive. Later ones are left out.
 const PREVIEW_TRANSITIONS_MAX: usize = 10_000;
@@ -101,7 +100,8 @@ pub fn preview_rule(
     for slice in slices(steps) {
         let shifted = shifted(slice, -group.query_offset_ms)?;
         let on_grid = |error: ReplayError| error.plus_ms(group.query_offset_ms);
-        let columns = columns::evaluate(&compiled, context, shifted, depends_on_range(&rule.parsed.expr))
+        let step_by_step = depends_on_range(&rule.parsed.expr);
+        let columns = columns::evaluate(&compiled, context, &context.snapshot(), shifted, step_by_step)
             .map_err(on_grid)?;
         if rule.alerting().is_some() {
             step_alerts(&compiled, group, slice, &columns, context, &mut preview)?;

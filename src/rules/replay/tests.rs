@@ -1,5 +1,6 @@
 //! Tests of replays.
 
+mod cuts;
 mod history;
 
 use std::sync::Arc;

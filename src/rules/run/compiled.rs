@@ -109,8 +109,32 @@ impl CompiledRule {
         snapshot: &Snapshot,
         at: Timestamp,
     ) -> Result<Vec<VectorSample>, String> {
-        let query = Query { steps: Steps::once(at), ..self.query.clone() };
-        context.vector(snapshot, &query)
+        self.vector(context, snapshot, at).map_err(|error| error.to_string())
+    }
+
+    fn vector(
+        &self,
+        context: RuleContext<'_>,
+        snapshot: &Snapshot,
+        at: Timestamp,
+    ) -> Result<Vec<VectorSample>, QueryError> {
+        context.vector(snapshot, &Query { steps: Steps::once(at), ..self.query.clone() })
+    }
+
+    /// Returns the series of a recording rule at a time; none if the data of that time let the
+    /// evaluation fail, which writes no sample.
+    pub(in crate::rules) fn series_at(
+        &self,
+        context: RuleContext<'_>,
+        snapshot: &Snapshot,
+        at: Timestamp,
+    ) -> Result<HashSet<Labels>, QueryError> {
+        let result = match self.vector(context, snapshot, at) {
+            Err(QueryError::Execution(_)) => return Ok(HashSet::new()),
+            result => result?,
+        };
+        let recorded = self.recorded(result).unwrap_or_default();
+        Ok(recorded.into_iter().map(|sample| sample.labels).collect())
     }
 
     /// Estimates the cost of an evaluation of the expression at a time.

@@ -140,13 +140,15 @@ impl<'a> RuleContext<'a> {
         &self,
         snapshot: &Snapshot,
         query: &Query,
-    ) -> Result<Vec<VectorSample>, String> {
-        match self.value(snapshot, query).map_err(|error| error.to_string())? {
+    ) -> Result<Vec<VectorSample>, QueryError> {
+        match self.value(snapshot, query)? {
             Value::Vector(samples) => Ok(samples),
             Value::Scalar { at, value } => {
                 Ok(vec![VectorSample { labels: Default::default(), at, value, histogram: None }])
             }
-            Value::Text { .. } | Value::Matrix(_) => Err("rule result is not a vector or scalar".to_owned()),
+            Value::Text { .. } | Value::Matrix(_) => {
+                Err(QueryError::BadQuery("rule result is not a vector or scalar".to_owned()))
+            }
         }
     }
 }
@@ -163,6 +165,6 @@ impl TemplateQuery for TemplateQueries<'_> {
         let parsed = parse(expr, &self.context.settings.caps).map_err(|error| error.to_string())?;
         let query =
             Query { expr: parsed.expr.into(), text: expr.into(), steps: Steps::once(self.at), instant: true };
-        self.context.vector(self.snapshot, &query)
+        self.context.vector(self.snapshot, &query).map_err(|error| error.to_string())
     }
 }

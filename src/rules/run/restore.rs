@@ -98,11 +98,7 @@ impl Restore<'_> {
         });
         let living: Vec<(Labels, Timestamp)> = living.collect();
         let Some(last) = living.iter().map(|(_, at)| *at).max() else { return (HashSet::new(), None) };
-        let result = rule.result(self.context, self.snapshot, last);
-        let own: HashSet<Labels> = result
-            .and_then(|result| rule.recorded(result))
-            .map(|series| series.into_iter().map(|sample| sample.labels).collect())
-            .unwrap_or_default();
+        let own = rule.series_at(self.context, self.snapshot, last).unwrap_or_default();
         let series = living.into_iter().filter(|(labels, at)| *at == last && own.contains(labels));
         let series: HashSet<Labels> = series.map(|(labels, _)| labels).collect();
         let last = (!series.is_empty()).then_some(last);

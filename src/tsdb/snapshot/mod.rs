@@ -16,6 +16,7 @@
 //! snapshot that does not wait ([`Snapshot::without_waiting`]) abandons a read if such a lock is
 //! taken.
 
+mod ends;
 mod list;
 mod older;
 mod paced;
@@ -32,6 +33,7 @@ use super::side_data::exemplars::ExemplarRings;
 use super::store::OrgStore;
 use super::store::table_guard::TableGuard;
 use crate::model::{HistogramColumns, Labels, Matcher, Pace, Scope, Stopped, TimeRange, Timestamp};
+pub use ends::SeriesEnds;
 use older::OlderSource;
 pub use older::{OLDER_SERIES_MAX, OlderSamples};
 pub use paced::Paced;
@@ -54,6 +56,8 @@ pub struct Snapshot {
     busy: Option<Arc<AtomicBool>>,
     /// Samples of an older source, which every selection and read includes.
     older: Option<Arc<OlderSource>>,
+    /// The ends of series, after which every read hides their samples.
+    ends: Option<Arc<SeriesEnds>>,
 }
 
 /// A series that a selection matched.
@@ -76,6 +80,7 @@ impl Snapshot {
             query,
             busy: None,
             older: None,
+            ends: None,
         }
     }
 
@@ -188,7 +193,7 @@ impl Snapshot {
         merge::read_series(
             store,
             series,
-            self.within(range),
+            self.visible(store, id, range),
             &self.warnings,
             &mut merge::ReadState::default(),
             out,
@@ -235,10 +240,11 @@ impl Snapshot {
     }
 
     /// Returns the version to store with a cached result; see [`Snapshot::unchanged_before`].
-    /// `None` if the organisation has no samples, while a change is in progress, or with an older
-    /// source, whose changes are unknown.
+    /// `None` if the organisation has no samples, while a change is in progress, with ends of
+    /// series, or with an older source, whose changes are unknown.
     pub fn version(&self) -> Option<u64> {
-        self.store.as_ref().filter(|_| self.older.is_none()).and_then(|store| store.changes.version())
+        let is_plain = self.older.is_none() && self.ends.is_none();
+        self.store.as_ref().filter(|_| is_plain).and_then(|store| store.changes.version())
     }
 
     /// Returns the time before which no sample has changed since `version`, apart from samples that

@@ -367,4 +367,4 @@ fn differ(all: &[SelectedSeries], is_dropped: &dyn Fn(&str) -> bool) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

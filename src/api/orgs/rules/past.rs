@@ -159,7 +159,7 @@ pub(super) async fn backfill(
     let (org, now) = (caller.enter(&slug)?.org, deps.clock.now());
     let body: PastBody = parse_json(&read_json(request).await?)?;
     let PastRequest { yaml, times, group } = body.checked(now)?;
-    let rule = deps.past_rule(org, yaml.clone()).await?;
+    let rule = deps.past_rule(org, yaml).await?;
     let rules = std::slice::from_ref(&rule);
     let mut backfill = Backfill::new(rules, &group, times, now).map_err(|error| refused(&error))?;
     let (identity, name) = (Arc::clone(&deps.identity), rule.name().to_owned());
@@ -170,11 +170,8 @@ pub(super) async fn backfill(
     };
     deps.lanes.run(Lane::Account, record).await??;
     let limits = BackfillLimits { steps: BACKFILL_STEPS_MAX, time: BACKFILL_TIME };
-    let last_steps = Arc::clone(&deps.last_steps);
     let work = move |context: RuleContext<'_>| {
-        last_steps.restore(org, &yaml, &mut backfill);
         let report = backfill.run(limits, context, now)?;
-        last_steps.keep(org, &yaml, &backfill);
         Ok((report, backfill.next()))
     };
     let (report, next) = deps.over_the_past(org, work).await?;

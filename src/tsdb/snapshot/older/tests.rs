@@ -9,10 +9,10 @@ use crate::model::{Access, BatchBuilder, OrgId, Sample, Scope, stale_nan};
 use crate::tsdb::Tsdb;
 use crate::tsdb::side_data::tests::exponential;
 
-const ORG: OrgId = OrgId(1);
+pub(in crate::tsdb::snapshot) const ORG: OrgId = OrgId(1);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+pub(in crate::tsdb::snapshot) enum Kind {
     Float(u8),
     Stale,
     Native(u8),
@@ -26,9 +26,9 @@ enum SamplePlace {
     Both(Kind, Kind),
 }
 
-type Samples = BTreeMap<i64, Kind>;
+pub(in crate::tsdb::snapshot) type Samples = BTreeMap<i64, Kind>;
 
-fn labels(series: u8) -> Labels {
+pub(in crate::tsdb::snapshot) fn labels(series: u8) -> Labels {
     let (name, zone) = (format!("m{}", series % 2), format!("z{}", series / 2 % 2));
     let host = format!("h{series}");
     Labels::from_pairs([("__name__", name.as_str()), ("host", host.as_str()), ("zone", zone.as_str())])
@@ -47,8 +47,13 @@ fn float(kind: Kind) -> Option<f64> {
     }
 }
 
-fn store(all: &BTreeMap<u8, Samples>) -> Tsdb {
+pub(in crate::tsdb::snapshot) fn store(all: &BTreeMap<u8, Samples>) -> Tsdb {
     let tsdb = Tsdb::scaffold();
+    fill(&tsdb, all);
+    tsdb
+}
+
+pub(in crate::tsdb::snapshot) fn fill(tsdb: &Tsdb, all: &BTreeMap<u8, Samples>) {
     let mut batch = BatchBuilder::default();
     for (series, samples) in all.iter().filter(|(_, samples)| !samples.is_empty()) {
         let floats = samples.iter().filter_map(|(at, kind)| Some((*at, float(*kind)?)));
@@ -60,7 +65,6 @@ fn store(all: &BTreeMap<u8, Samples>) -> Tsdb {
         batch.series(&labels(*series), floats).histograms(histograms);
     }
     tsdb.append(ORG, &batch.batch(), Timestamp::from_ms(1_000)).expect("stored");
-    tsdb
 }
 
 fn raw(series: u8, samples: &Samples) -> RawSeries {
@@ -74,7 +78,7 @@ fn raw(series: u8, samples: &Samples) -> RawSeries {
     raw
 }
 
-fn kinds() -> impl Strategy<Value = Kind> {
+pub(in crate::tsdb::snapshot) fn kinds() -> impl Strategy<Value = Kind> {
     prop_oneof![4 => (0u8..9).prop_map(Kind::Float), 1 => Just(Kind::Stale), 2 => (1u8..9).prop_map(Kind::Native)]
 }
 
@@ -87,9 +91,14 @@ fn places() -> impl Strategy<Value = SamplePlace> {
 }
 
 /// The bits of the samples of one series.
-type Read = (Vec<(i64, u64)>, Vec<(i64, Histogram)>);
+pub(in crate::tsdb::snapshot) type Read = (Vec<(i64, u64)>, Vec<(i64, Histogram)>);
 
-fn read_all(snapshot: &Snapshot, range: TimeRange, from: Timestamp, newest: bool) -> BTreeMap<Labels, Read> {
+pub(in crate::tsdb::snapshot) fn read_all(
+    snapshot: &Snapshot,
+    range: TimeRange,
+    from: Timestamp,
+    newest: bool,
+) -> BTreeMap<Labels, Read> {
     let mut selected = snapshot.select(&[], TimeRange::new(from.min(range.start), range.end));
     assert!(selected.is_sorted_by(|a, b| a.labels < b.labels));
     let mut reader = snapshot.reader(range, from);
@@ -122,7 +131,9 @@ fn read_all(snapshot: &Snapshot, range: TimeRange, from: Timestamp, newest: bool
 }
 
 /// Returns the newest sample of each series: its time, and its bits unless it is a histogram.
-fn newest_of(all: BTreeMap<Labels, Read>) -> BTreeMap<Labels, (i64, Option<u64>)> {
+pub(in crate::tsdb::snapshot) fn newest_of(
+    all: BTreeMap<Labels, Read>,
+) -> BTreeMap<Labels, (i64, Option<u64>)> {
     let newest = |(floats, native): Read| {
         let float = floats.last().map(|(at, bits)| (*at, Some(*bits)));
         let native = native.last().map(|(at, _)| (*at, None));

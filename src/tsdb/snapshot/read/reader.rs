@@ -162,7 +162,7 @@ impl<'s> SeriesReader<'s> {
             out.replace();
             return;
         };
-        let range = self.snapshot.within(self.range);
+        let range = self.snapshot.visible(store, id, self.range);
         let warnings = &self.snapshot.warnings;
         match self.state.next_planned(id.0) {
             Some(number) => merge::read_planned(store, number, range, warnings, &mut self.state, out),

@@ -21,7 +21,7 @@ impl Snapshot {
     pub fn read_histograms(&self, id: SeriesId, range: TimeRange, out: &mut HistogramColumns) {
         out.clear();
         if let Some(store) = self.readable(id) {
-            self.histograms_of(store, id, self.within(range), out);
+            self.histograms_of(store, id, self.visible(store, id, range), out);
         }
     }
 
@@ -70,7 +70,7 @@ impl Snapshot {
     /// sender gave a start timestamp.
     pub fn starts(&self, id: SeriesId, range: TimeRange) -> Vec<StartChange> {
         let Some(store) = self.readable(id) else { return Vec::new() };
-        let range = self.within(range);
+        let range = self.visible(store, id, range);
         let (mut changes, mut late) = (Vec::new(), LateStarts::default());
         let mut set = store.segments();
         loop {
