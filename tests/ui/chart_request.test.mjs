@@ -112,6 +112,18 @@ test('grid and newest point of an embedded expression are one request', async ()
   ]);
 });
 
+test('a moment on the grid of long steps is queried by the same URL', async () => {
+  const now = 1_700_006_400;
+  const long = query({ range: '30d' }, now);
+  assert.deepEqual([long.grid.step, long.grid.end, long.tailForm], [7200, now, null]);
+  const grid = JSON.stringify({ id: '0', status: 'success', data: { result: ['grid'] }, stats: {} });
+  const sent = record(() => new Response(`${grid}\n{"done":true}\n`));
+  const loader = new Loader();
+  assert.ok(await loader.load(long, false, () => {}, true));
+  assert.deepEqual([loader.answer.data.result, loader.tail], [['grid'], null]);
+  assert.deepEqual(sent.map(({ url }) => url), [`${OTHER}/api/v1/orgs/a/query/batch`]);
+});
+
 test('the steps that a stream left out are queried as a form to the same URL', async () => {
   const now = 1_700_000_123;
   const live = query({ range: '15m', step: '15' }, now);

@@ -1,6 +1,7 @@
 // Loads the responses of a chart: the grid of steps, and the tail that makes it end now.
 
 import { problemOf } from './api_error.js';
+import { GRID_ONLY_STEP_MAX } from './query.js';
 import { fetchAnswer, fetchData } from './request.js';
 
 /** A scheduled refresh without a new step keeps the grid's response this long, in milliseconds. */
@@ -86,8 +87,10 @@ export class Loader {
     const forms = [...(kept ? [] : [query.form]), ...(query.tailForm ? [query.tailForm] : [])];
     const one = { ...query, signal, isOnce: isEmbedded };
     try {
+      // Without a tail at a moment on the grid as well, so that the URL stays the same.
+      const mayHaveTail = query.tailForm !== null || query.grid.step > GRID_ONLY_STEP_MAX;
       const answers =
-        isEmbedded && query.expr && query.tailForm
+        isEmbedded && query.expr && mayHaveTail && forms.length > 0
           ? await fetchBatch(one, forms)
           : await Promise.all(forms.map((form) => fetchData({ ...one, form })));
       const [answer, tail] = kept ? [kept, ...answers] : answers;
