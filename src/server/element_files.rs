@@ -81,7 +81,7 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let (data, name) = (entry.metadata()?, entry.file_name());
-        // Other names are not of this program, and stay.
+        // Folders, links, and names that are not UTF-8 stay.
         if let (true, Ok(name)) = (data.is_file(), name.into_string()) {
             found.push((data.modified()?, name));
         }

@@ -15,7 +15,7 @@ use crate::promql::syntax::{Caps, parse_selector};
 use crate::rules::AlertPhase;
 use crate::rules::file::{RuleFileOptions, decode_rule, decode_rule_group};
 use crate::rules::run::{GroupRun, RuleSettings};
-use crate::tsdb::{SampleColumns, Tsdb};
+use crate::tsdb::{SampleColumns, SelectedSeries, Tsdb};
 
 const ORG: OrgId = OrgId(1);
 
@@ -37,6 +37,24 @@ fn put(tsdb: &Tsdb, name: &str, job: &str, seconds: i64, value: f64) {
     let labels = Labels::from_pairs([("__name__", name), ("job", job)]);
     batch.series(&labels, [Sample { at: at(seconds), value }]);
     tsdb.append(ORG, &batch.batch(), at(seconds)).expect("stored");
+}
+
+/// Series and the times and bits of their samples, in the order of their labels.
+type StoredSeries = Vec<(Labels, Vec<(i64, u64)>)>;
+
+/// Returns the stored samples of matching series, staleness markers among them.
+fn stored_series(tsdb: &Tsdb, org: OrgId, selector: &str) -> StoredSeries {
+    let snapshot = tsdb.snapshot(&Access::whole(org));
+    let matchers = parse_selector(selector, &Caps::default()).expect("valid");
+    let read = |found: SelectedSeries| {
+        let mut columns = SampleColumns::default();
+        snapshot.read(found.id, TimeRange::ALL, &mut columns);
+        let bits = columns.values.iter().map(|value| value.to_bits());
+        (found.labels, columns.times.iter().copied().zip(bits).collect())
+    };
+    let mut series: StoredSeries = snapshot.select(&matchers, TimeRange::ALL).into_iter().map(read).collect();
+    series.sort();
+    series
 }
 
 fn steps(from: i64, to: i64) -> Steps {

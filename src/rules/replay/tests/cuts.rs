@@ -9,21 +9,9 @@ use super::*;
 use crate::tsdb::tests::{Opened, open_with};
 use crate::tsdb::{Disk, Faults, Options};
 
-/// The times and bits of the samples of each series that rules wrote.
-type Written = Vec<(Labels, Vec<(i64, u64)>)>;
-
-fn written(tsdb: &Tsdb) -> Written {
-    let snapshot = tsdb.snapshot(&Access::whole(ORG));
-    let all = parse_selector("{__name__=~\"[^x].*\"}", &Caps::default()).expect("valid");
-    let mut series: Written = Vec::new();
-    for found in snapshot.select(&all, TimeRange::ALL) {
-        let mut columns = SampleColumns::default();
-        snapshot.read(found.id, TimeRange::ALL, &mut columns);
-        let bits = columns.values.iter().map(|value| value.to_bits());
-        series.push((found.labels, columns.times.iter().copied().zip(bits).collect()));
-    }
-    series.sort();
-    series
+/// Returns the series that rules wrote.
+fn written(tsdb: &Tsdb) -> StoredSeries {
+    stored_series(tsdb, ORG, "{__name__=~\"[^x].*\"}")
 }
 
 /// Returns the values of the only series with this name: by second, `None` for a staleness marker.
@@ -366,7 +354,7 @@ impl Store<'_> {
 
 /// Returns what one request, and what several requests write. If `from_start`, each of these begins
 /// with the first step.
-fn one_and_several(inputs: &Inputs, rules: &[Rule], cuts: &[Cut], from_start: bool) -> [Written; 2] {
+fn one_and_several(inputs: &Inputs, rules: &[Rule], cuts: &[Cut], from_start: bool) -> [StoredSeries; 2] {
     let one = Tsdb::scaffold();
     inputs.put(&one, from_start);
     request(&one, rules, (0, inputs.last()), usize::MAX).expect("written");

@@ -7,9 +7,6 @@ use super::*;
 /// The organisation of the backfill; that of live evaluation is [`ORG`].
 const PAST: OrgId = OrgId(2);
 
-/// The samples of a series: times and bits.
-type Stored = Vec<(Labels, Vec<(i64, u64)>)>;
-
 fn put_both(tsdb: &Tsdb, name: &str, job: &str, seconds: i64, value: f64) {
     let labels = Labels::from_pairs([("__name__", name), ("job", job)]);
     let mut batch = BatchBuilder::default();
@@ -19,22 +16,8 @@ fn put_both(tsdb: &Tsdb, name: &str, job: &str, seconds: i64, value: f64) {
     }
 }
 
-fn recorded(tsdb: &Tsdb, org: OrgId) -> Stored {
-    let snapshot = tsdb.snapshot(&Access::whole(org));
-    let all = parse_selector("{__name__=~\"y|z|u|v\"}", &Caps::default()).expect("valid");
-    let mut series: Stored = Vec::new();
-    for found in snapshot.select(&all, TimeRange::ALL) {
-        let mut columns = SampleColumns::default();
-        snapshot.read(found.id, TimeRange::ALL, &mut columns);
-        let bits = columns.values.iter().map(|value| value.to_bits());
-        series.push((found.labels, columns.times.iter().copied().zip(bits).collect()));
-    }
-    series.sort();
-    series
-}
-
-fn context<'a>(tsdb: &'a Tsdb, settings: &'a RuleSettings, org: OrgId) -> RuleContext<'a> {
-    RuleContext::new(settings, tsdb, org)
+fn recorded(tsdb: &Tsdb, org: OrgId) -> StoredSeries {
+    stored_series(tsdb, org, "{__name__=~\"y|z|u|v\"}")
 }
 
 fn group_of(rules: &[String]) -> crate::rules::RuleGroup {
@@ -53,7 +36,7 @@ fn live_evaluation(tsdb: &Tsdb, group: &crate::rules::RuleGroup, rows: &[(u8, u8
             let value = if *value == 0 { stale_nan() } else { f64::from(*value) };
             put_both(tsdb, "x", job, seconds - 5, value);
         }
-        live.evaluate(context(tsdb, &settings, ORG), at(seconds), at(seconds));
+        live.evaluate(RuleContext::new(&settings, tsdb, ORG), at(seconds), at(seconds));
         last = seconds;
     }
     last
@@ -63,7 +46,7 @@ fn live_evaluation(tsdb: &Tsdb, group: &crate::rules::RuleGroup, rows: &[(u8, u8
 /// samples.
 fn backfill(tsdb: &Tsdb, group: &crate::rules::RuleGroup, from: i64, to: i64) -> u64 {
     let settings = RuleSettings::default();
-    let context = context(tsdb, &settings, PAST);
+    let context = RuleContext::new(&settings, tsdb, PAST);
     let of_group = RulePreviewGroup { limit: group.limit, query_offset_ms: 5_000 };
     let mut backfill = Backfill::new(&group.rules, &of_group, times(from, to), at(to)).expect("recording");
     let mut refused = 0;
@@ -144,7 +127,7 @@ fn a_backfill_of_several_slices_equals_live_evaluation() {
         put_both(&tsdb, "w", "a", seconds - 5, if is_twice { 1.0 } else { 0.0 });
         // Both have the same labels then, which fails.
         if !is_twice {
-            live.evaluate(context(&tsdb, &settings, ORG), at(seconds), at(seconds));
+            live.evaluate(RuleContext::new(&settings, &tsdb, ORG), at(seconds), at(seconds));
         }
     }
     assert_eq!(backfill(&tsdb, &group, 0, 4_000) + backfill(&tsdb, &group, 4_500, 10_390), 0);
@@ -181,7 +164,7 @@ fn a_step_that_would_fail_ends_a_backfill_with_its_time_after_the_steps_before_i
         put_both(&tsdb, "x", "a", seconds, 1.0);
         put_both(&tsdb, "w", "a", seconds, if seconds == 50 { 1.0 } else { 0.0 });
     }
-    let context = context(&tsdb, &settings, PAST);
+    let context = RuleContext::new(&settings, &tsdb, PAST);
     let run = |expr: &str, limit: usize, query_offset_ms: i64| {
         let rule = rule(&format!("{{record: y, expr: '{expr}'}}"));
         let group = RulePreviewGroup { limit, query_offset_ms };
@@ -222,7 +205,7 @@ fn a_rule_that_reads_its_own_samples_is_evaluated_once_at_each_time() {
     let expr = "({__name__=~\"x|w\"} == 1) + on () group_left () (y or on () vector(0))";
     let rules = [rule(&format!("{{record: y, expr: '{expr}'}}"))];
     let group = RulePreviewGroup::default();
-    let context = context(&tsdb, &settings, PAST);
+    let context = RuleContext::new(&settings, &tsdb, PAST);
     let mut backfill = Backfill::new(&rules, &group, times(0, 90), at(90)).expect("recording");
     let report = backfill.run(NO_LIMITS, context, at(90)).expect("the steps before the failing one");
     assert_eq!((report.stored, backfill.next()), (5, Some(at(50))));
@@ -243,12 +226,13 @@ fn a_slice_that_reads_too_many_samples_is_cut() {
     let rules = [rule("{record: y, expr: x * 2}")];
     let mut backfill =
         Backfill::new(&rules, &RulePreviewGroup::default(), times(0, 2_990), at(2_990)).expect("recording");
-    let report = backfill.run(NO_LIMITS, context(&tsdb, &settings, PAST), at(2_990)).expect("done");
+    let report = backfill.run(NO_LIMITS, RuleContext::new(&settings, &tsdb, PAST), at(2_990)).expect("done");
     assert_eq!((report.stored, backfill.next()), (300, None));
     settings.options.limits.samples_max = 0;
     let mut backfill =
         Backfill::new(&rules, &RulePreviewGroup::default(), times(0, 2_990), at(2_990)).expect("recording");
-    let error = backfill.run(NO_LIMITS, context(&tsdb, &settings, PAST), at(2_990)).expect_err("no step");
+    let error =
+        backfill.run(NO_LIMITS, RuleContext::new(&settings, &tsdb, PAST), at(2_990)).expect_err("no step");
     assert!(matches!(error, ReplayError::Evaluation { at: failed, .. } if failed == at(0)), "{error}");
 }
 
@@ -261,7 +245,7 @@ fn a_call_ends_at_its_limits_and_a_cancelled_one_fails() {
     let mut backfill = Backfill::new(&rules, &group, times(0, 400_000), at(400_000)).expect("recording");
     let run = |backfill: &mut Backfill, steps, time| {
         let limits = BackfillLimits { steps, time };
-        backfill.run(limits, context(&tsdb, &settings, PAST), at(400_000)).expect("done").stored
+        backfill.run(limits, RuleContext::new(&settings, &tsdb, PAST), at(400_000)).expect("done").stored
     };
     assert_eq!(run(&mut backfill, 1_234, Duration::MAX), 1_234);
     assert_eq!(backfill.next(), Some(at(12_340)));
@@ -269,7 +253,7 @@ fn a_call_ends_at_its_limits_and_a_cancelled_one_fails() {
     assert!(run(&mut backfill, usize::MAX, Duration::ZERO) > 0);
     assert!(backfill.next().is_some());
     let cancelled = AtomicBool::new(true);
-    let context = RuleContext { cancel: Some(&cancelled), ..context(&tsdb, &settings, PAST) };
+    let context = RuleContext { cancel: Some(&cancelled), ..RuleContext::new(&settings, &tsdb, PAST) };
     backfill.run(NO_LIMITS, context, at(400_000)).expect_err("cancelled");
 }
 
@@ -285,7 +269,12 @@ fn a_preview_accepts_labels_that_come_from_other_series_at_other_steps() {
     }
     let preview = |expr: &str| {
         let rule = rule(&format!("{{record: y, expr: '{expr}'}}"));
-        preview_rule(&rule, &RulePreviewGroup::default(), steps(0, 90), context(&tsdb, &settings, ORG))
+        preview_rule(
+            &rule,
+            &RulePreviewGroup::default(),
+            steps(0, 90),
+            RuleContext::new(&settings, &tsdb, ORG),
+        )
     };
     let shown = preview("{__name__=~\"x|w\"} == 1").expect("no step has the labels twice");
     assert_eq!(shown.series.len(), 1);
