@@ -233,6 +233,36 @@ async function aZoomEndsAtTheRangeOfThePage() {
   }
 }
 
+/** A page that prevents a zoom and sets the range itself is asked to end the zoom, too. */
+async function aPageThatZoomsItselfIsAskedToReset() {
+  const key = await newKey();
+  const end = Math.floor(Date.now() / 1000);
+  const { page } = await open(element({ ...ATTRIBUTES, range: '30m', token: sign(key) }));
+  await state(page, 'drawn');
+  const chart = page.locator('metric-chart');
+  const reset = page.getByRole('button', { name: 'Reset zoom' });
+  const asked = await chart.evaluateHandle((one) => {
+    const details = [];
+    one.addEventListener('zoom', (event) => {
+      event.preventDefault();
+      details.push(event.detail);
+    });
+    return details;
+  });
+  const part = { start: end - 1200, end: end - 600 };
+  await chart.evaluate((one, to) => one.zoomTo(to), part);
+  check((await chart.getAttribute('start')) === null, 'a zoom that was prevented changes nothing');
+  check(!(await reset.isVisible()), 'and cannot be reset');
+  await chart.evaluate((one, to) => Object.assign(one, to), part);
+  await reset.waitFor();
+  await chart.evaluate((one, to) => one.zoomTo(to), { start: end - 1000, end: end - 700 });
+  await reset.click();
+  await page.locator('metric-chart [role="slider"]').press('0');
+  const details = await asked.jsonValue();
+  check(details.length === 4 && details[2] === null && details[3] === null, `asked: ${JSON.stringify(details)}`);
+  await page.close();
+}
+
 /** Asks for the explanation of the chart's middle by the pointer. */
 async function point(page) {
   const box = await page.locator('metric-chart').boundingBox();
@@ -713,6 +743,7 @@ await run(signIn, [
   theFirstChartHasAtMost25Kilobytes,
   aChartOfAnotherOriginNeedsTwoRequests,
   aZoomEndsAtTheRangeOfThePage,
+  aPageThatZoomsItselfIsAskedToReset,
   aWarmViewIsOneRequest,
   aRefreshIsOneRequest,
   aChartOfLongStepsIsOneRequest,

@@ -51,10 +51,11 @@ class MetricChart extends HTMLElement {
   /** Whether a refresh became due while the page was hidden. */
   #due = false;
   /**
-   * The part that a zoom shows, and the range of the page, as attributes; null without a zoom.
-   * @type {{part: (string|null)[], whole: (string|null)[]}|null}
+   * The parts that were zoomed to since the whole was shown, each with the range of the whole. A
+   * page that prevents a zoom may show its part itself, later or never.
+   * @type {Map<string, (string|null)[]>}
    */
-  #zoom = null;
+  #zooms = new Map();
   #queued = false;
   #wake = () => {
     if (!document.hidden && this.#due) this.#load(true);
@@ -158,10 +159,11 @@ class MetricChart extends HTMLElement {
    * @param {{start: number, end: number}|null} part unix seconds
    */
   zoomTo(part) {
-    if (!this.#emit('zoom', part, { bubbles: true, cancelable: true })) return;
-    const whole = this.#isZoomed && this.#zoom ? this.#zoom.whole : this.#range;
-    this.#range = part ? [String(part.start), String(part.end)] : whole;
-    this.#zoom = part && { part: this.#range, whole };
+    if (!this.#isZoomed) this.#zooms.clear();
+    const whole = this.#zooms.get(this.#range.join()) ?? this.#range;
+    const range = part ? [String(part.start), String(part.end)] : whole;
+    if (range.join() !== whole.join()) this.#zooms.set(range.join(), whole);
+    if (this.#emit('zoom', part, { bubbles: true, cancelable: true })) this.#range = range;
   }
 
   /** The attributes `start` and `end`. */
@@ -176,9 +178,9 @@ class MetricChart extends HTMLElement {
     }
   }
 
-  /** Whether a zoom set the range, and the page has not set another since. */
+  /** Whether a zoom asked for the range that is shown. */
   get #isZoomed() {
-    return this.#zoom !== null && this.#range.join() === this.#zoom.part.join();
+    return this.#zooms.has(this.#range.join());
   }
 
   /** @param {boolean} scheduled whether a response of the same steps may be kept */
