@@ -1,11 +1,12 @@
 //! Many viewers of live queries: `cargo bench --features peers --bench live_viewers [-- VIEWERS
-//! [SCOPES [STEP [SECONDS [QUERIES]]]]]`.
+//! [SCOPES [STEP [SECONDS [QUERIES [identity]]]]]]`.
 //!
 //! Starts the built server, and opens 10,000 connections over loopback (VIEWERS). Each is a stream
 //! of 30 queries (QUERIES) with steps of 1 s (STEP), of one token or of SCOPES tokens that each may
 //! see a different host. Samples arrive each second, shortly before the step. After all viewers
 //! have connected, SECONDS are measured (30): how long after a step its last event has arrived, and
-//! the memory and CPU time of the server. The driver runs on the same cores.
+//! the memory and CPU time of the server. The driver runs on the same cores. Streams are in gzip, as
+//! those of browsers, or without compression with `identity`.
 //!
 //! Fails if a viewer misses, doubles or reorders a step, if the 99th percentile exceeds 250 ms, or
 //! if the server has more than 1 GiB.
@@ -83,6 +84,7 @@ struct Plan {
     step_s: usize,
     seconds: usize,
     queries: usize,
+    in_gzip: bool,
 }
 
 impl Plan {
@@ -102,6 +104,7 @@ impl Plan {
             path: format!("/api/v1/orgs/{ORG}/query/live"),
             token: embed_token(server, secret, &restrictions),
             body: body.clone(),
+            in_gzip: self.in_gzip,
             viewing: Arc::default(),
         };
         match self.scopes {
@@ -158,6 +161,7 @@ fn main() -> ExitCode {
         step_s: number(2, 1),
         seconds: number(3, 30),
         queries: number(4, 30),
+        in_gzip: args.get(5).is_none_or(|coding| coding != "identity"),
     };
     let before = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before }) {
@@ -194,7 +198,7 @@ fn main() -> ExitCode {
 /// Prints the figures. Returns whether all bounds hold. `memory` is that of the server before the
 /// viewers and at most, in bytes.
 fn report(plan: Plan, all: &[Viewed], began: i64, (idle, peak): (u64, u64), cpu_s: f64) -> bool {
-    let Plan { viewers, scopes, step_s, seconds, queries } = plan;
+    let Plan { viewers, scopes, step_s, seconds, queries, in_gzip } = plan;
     let steps = all.iter().flat_map(|viewed| viewed.steps.iter().zip(&viewed.late_ms));
     let mut late: Vec<i64> = steps.filter(|(step, _)| **step >= began).map(|(_, late)| *late).collect();
     late.sort_unstable();
@@ -202,8 +206,9 @@ fn report(plan: Plan, all: &[Viewed], began: i64, (idle, peak): (u64, u64), cpu_
     let bytes: usize = all.iter().map(|viewed| viewed.bytes).sum();
     let (p50, p99) = (percentile(&late, 0.5), percentile(&late, 0.99));
     println!(
-        "{viewers} viewers, {scopes} scopes, {queries} queries, steps of {step_s} s, {seconds} s: {} steps viewed, \
+        "{viewers} viewers, {scopes} scopes, {queries} queries, steps of {step_s} s, {seconds} s, {}: {} steps viewed, \
          p50 {p50} ms, p99 {p99} ms, slowest {} ms",
+        if in_gzip { "gzip" } else { "no compression" },
         late.len(),
         late.last().copied().unwrap_or_default()
     );

@@ -15,7 +15,7 @@ use zstd::stream::write::Encoder as ZstdEncoder;
 use zstd::zstd_safe::CParameter;
 
 /// Shorter bodies are not compressed.
-const COMPRESSED_BYTES_MIN: usize = 1_024;
+pub const COMPRESSED_BYTES_MIN: usize = 1_024;
 
 /// The window of zstd is 256 KiB, which bounds its memory. This size is half of the default at
 /// level 1, and makes bodies 4 % larger.
@@ -56,6 +56,11 @@ impl Levels {
             Effort::Once => Levels { gzip: 7, zstd: 15 },
         }
     }
+}
+
+/// Returns the level of gzip for a whole body of `bytes`.
+pub fn gzip_level(effort: Effort, bytes: usize) -> Compression {
+    Compression::new(Levels::of(effort, bytes).gzip)
 }
 
 /// The compression of a body.
@@ -112,6 +117,19 @@ impl Weights {
         }
         Weights { zstd, gzip, identity, any }
     }
+
+    /// Returns the last of the codings with the greatest weight; the identity coding if the client
+    /// accepts none of them.
+    fn best(&self, codings: &[Coding]) -> Coding {
+        let weight = |coding: &Coding| match coding {
+            Coding::Identity => self.identity.unwrap_or(0),
+            Coding::Gzip => self.gzip.or(self.any).unwrap_or(0),
+            Coding::Zstd => self.zstd.unwrap_or(0),
+        };
+        // `max_by_key` returns the last of several equal maxima.
+        let best = codings.iter().filter(|coding| weight(coding) > 0).max_by_key(|coding| weight(coding));
+        best.copied().unwrap_or(Coding::Identity)
+    }
 }
 
 impl Coding {
@@ -121,15 +139,12 @@ impl Coding {
     /// A client that refuses only the identity coding still gets a short body without compression,
     /// as RFC 9110 allows.
     pub fn of(headers: &HeaderMap) -> Coding {
-        let Weights { zstd, gzip, identity, any } = Weights::of(headers);
-        let offers: [(u16, Coding); 3] = [
-            (identity.unwrap_or(0), Coding::Identity),
-            (gzip.or(any).unwrap_or(0), Coding::Gzip),
-            (zstd.unwrap_or(0), Coding::Zstd),
-        ];
-        // `max_by_key` returns the last of several equal maxima.
-        let best = offers.into_iter().filter(|(weight, _)| *weight > 0).max_by_key(|(weight, _)| *weight);
-        best.map_or(Coding::Identity, |(_, coding)| coding)
+        Weights::of(headers).best(&[Coding::Identity, Coding::Gzip, Coding::Zstd])
+    }
+
+    /// Returns gzip or no compression, by the weights in `Accept-Encoding`, as [`Coding::of`].
+    pub fn gzip_or_identity(headers: &HeaderMap) -> Coding {
+        Weights::of(headers).best(&[Coding::Identity, Coding::Gzip])
     }
 
     /// Returns whether a client refuses all codings, which is 406 `not_acceptable`.

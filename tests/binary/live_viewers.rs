@@ -39,6 +39,7 @@ fn target(server: &Server, queries: &Json) -> LiveTarget {
         path: format!("/api/v1/orgs/{ORG}/query/live"),
         token: minted.json()["token"].as_str().expect("a token").to_owned(),
         body: json!({ "queries": queries }).to_string(),
+        in_gzip: false,
         viewing: Arc::default(),
     }
 }
@@ -49,7 +50,7 @@ fn viewers_miss_double_and_reorder_no_step_over_a_restart() {
     let server = Server::serve(dir.path());
     let query = |id: &str, expr: &str, step: u64| json!({ "id": id, "expr": expr, "step": step });
     let queries = [query("A", "time()", 1), query("B", "vector(1)", 1), query("C", "vector(2)", 2)];
-    let target = target(&server, &json!(queries));
+    let target = LiveTarget { in_gzip: true, ..target(&server, &json!(queries)) };
     let (moved, viewing, folder) =
         (Arc::clone(&target.address), Arc::clone(&target.viewing), dir.path().to_owned());
     let restarted = std::thread::spawn(move || {

@@ -1,11 +1,13 @@
 //! `GET query/live` (docs/specification.md C5): its events, how a stream resumes, what ends it, and
 //! that equal queries of equal scope are evaluated once.
 
+use std::io::Read as _;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
 use http_body_util::BodyExt as _;
+use promlet::entropy::Entropy;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -644,6 +646,65 @@ async fn a_set_that_is_too_slow_gets_a_gap_of_each_query_and_the_newest_events()
     assert_eq!(metric(&fixture, "promlet_live_gaps_total").await, 1.0);
 }
 
+/// Opens a stream of a set, in gzip or without compression.
+async fn coded(fixture: &DataFixture, who: &Who, set: &Value, coding: &'static str) -> Response<Body> {
+    let mut request = set_request(who, set);
+    request.headers_mut().insert("accept-encoding", coding.parse().expect("a value"));
+    let response = fixture.server.router.clone().oneshot(request).await.expect("infallible");
+    let sent_in = response.headers().get("content-encoding").map(|value| value.to_str().expect("text"));
+    assert_eq!(sent_in, (coding != "identity").then_some("gzip"));
+    assert_eq!(response.headers()["vary"], "Accept-Encoding");
+    response
+}
+
+/// Returns all bytes of a stream.
+async fn whole(response: Response<Body>) -> Vec<u8> {
+    let all = tokio::time::timeout(WAIT_MAX, response.into_body().collect());
+    all.await.expect("an end").expect("no error").to_bytes().to_vec()
+}
+
+fn gunzip(sent: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(sent).read_to_end(&mut text).expect("a complete stream in gzip");
+    text
+}
+
+#[tokio::test]
+async fn a_stream_in_gzip_has_the_events_of_one_without_compression() {
+    let fixture = DataFixture::with_shop().await;
+    // Labels that do not compress well, so that a compressed text is sent in pieces.
+    let mut random = Entropy::seeded(3);
+    let names: Vec<String> =
+        (0..800).map(|_| random.bytes::<64>().iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    let at = [(NOW * 1_000, 1.0)];
+    let labels: Vec<_> = names.iter().map(|name| [("__name__", "wide"), ("name", name)]).collect();
+    fixture.write(&labels.iter().map(|labels| (&labels[..], &at[..])).collect::<Vec<_>>()).await;
+    let set = |exprs: &[&str]| {
+        let query = |(n, expr): (usize, &&str)| json!({ "id": n.to_string(), "expr": expr, "step": 5 });
+        let queries: Vec<_> = exprs.iter().enumerate().map(query).collect();
+        json!({ "count": 3, "queries": queries })
+    };
+    // One event, a text that is sent as a whole, and one that is sent in pieces.
+    for (exprs, compressed) in [(&["up"][..], 2.0), (&["up"; 20], 0.2), (&["wide", "wide + 1"], 0.65)] {
+        let set = set(exprs);
+        let open = |coding| coded(&fixture, &fixture.cabinet, &set, coding);
+        // zstd is not offered: not every client decodes more than one frame of it.
+        let streams = [open("identity").await, open("gzip").await, open("gzip, deflate, br, zstd").await];
+        // The newest step, and two batches of the feed.
+        for _ in 0..2 {
+            fixture.server.pass(Duration::from_secs(5));
+        }
+        let [plain, sent, same] = streams.map(whole);
+        let (plain, sent) = (plain.await, sent.await);
+        assert_eq!(String::from_utf8_lossy(&plain).matches("id: ").count(), 3);
+        assert!(gunzip(&sent) == plain, "{exprs:?}");
+        assert!(same.await == sent, "{exprs:?}");
+        let part = sent.len() as f64 / plain.len() as f64;
+        assert!(part < compressed, "{exprs:?}: {part}");
+        fixture.server.pass(Duration::from_secs(10));
+    }
+}
+
 /// Streams of an organisation hold 64 MiB of events beside the newest. More are released, the
 /// oldest first; a stream that was sending them ends, and continues after another request.
 #[tokio::test]
@@ -709,6 +770,7 @@ async fn a_set_of_a_credential_that_ends_ends_within_a_second_of_the_next_check(
     let token = fixture.server.token(&fixture.cabinet, &key, json!({})).await;
     let body = json!({ "queries": [{ "id": "A", "expr": "up", "step": "1h" }] });
     let mut revoked = open_set(&fixture, &token, body.clone()).await;
+    let in_gzip = coded(&fixture, &token, &body, "gzip").await;
     let mut other = open_set(&fixture, &fixture.cabinet, body).await;
     let hour = NOW - NOW % 3_600;
     assert_eq!(moment(&mut revoked).await.0, hour);
@@ -716,6 +778,8 @@ async fn a_set_of_a_credential_that_ends_ends_within_a_second_of_the_next_check(
     let path = format!("/api/v1/orgs/acme/api-keys/{key}");
     assert!(fixture.server.json("DELETE", &path, &fixture.cabinet, json!({})).await.status.is_success());
     assert_eq!(revoked.end().await, "token_invalid");
+    let ended = gunzip(&whole(in_gzip).await);
+    assert!(String::from_utf8_lossy(&ended).contains("event: end\ndata: {"));
     // The set is shared with another caller, whose stream continues.
     fixture.server.pass(Duration::from_secs(3_600));
     assert_eq!(moment(&mut other).await.0, hour + 3_600);

@@ -11,7 +11,7 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::orgs::query::PreparedQuery;
 use crate::api::orgs::query::batch::{Parameter, pairs};
 use crate::api::orgs::query::live::set::{check_queries, times};
-use crate::api::orgs::query::live::{LiveItem, StreamSpan, last_event, prepare_expression, stream_set};
+use crate::api::orgs::query::live::{LiveItem, StreamHeaders, StreamSpan, prepare_expression, stream_set};
 use crate::api::params::Params;
 use crate::model::{TimeRange, Timestamp};
 
@@ -44,7 +44,7 @@ struct LivePanelItem {
 
 pub(super) async fn live(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResult<Response> {
     let ViewerRequest { access, caller, uid, headers, body } = request;
-    let last_event = last_event(&headers);
+    let headers = StreamHeaders::of(&headers);
     let (org, lane, viewer) = (access.access.org, access.lane(), deps.clone());
     let now = deps.read.clock.now();
     let parse = move || -> ApiResult<_> {
@@ -58,10 +58,10 @@ pub(super) async fn live(State(deps): State<ViewerDeps>, request: ViewerRequest)
         };
         let items: Vec<LiveItem> = body.queries.iter().map(item).collect();
         let (since, count) = times([("since", body.since), ("count", body.count)], now)?;
-        Ok((access, items, StreamSpan { since: last_event.or(since), count }))
+        Ok((access, items, StreamSpan { since: headers.last_event.or(since), count }))
     };
     let (access, items, span) = deps.read.lanes.run_before_queries(lane, parse).await??;
-    stream_set(&deps.read, &access, caller, items, span)
+    stream_set(&deps.read, &access, caller, items, span, headers)
 }
 
 impl LivePanelItem {

@@ -4,14 +4,15 @@
 //! `evaluation` evaluates equal queries of equal restrictions once. `feed` merges the events of a
 //! set of queries, so that all streams of equal sets send the same bytes. `table` lists all
 //! streams, with their limits, and checks every half second that the credentials of streams are
-//! still valid. `stream` is the body of one response, and `text` is what bodies share. `set` is the
-//! request with many queries.
+//! still valid. `stream` is the body of one response, `text` is what bodies share, and `gzip` is its
+//! compression. `set` is the request with many queries.
 //!
 //! An event has the points of one step, so streams that joined at different times receive the same
 //! events, and a stream that resumes after `Last-Event-ID` receives each point once.
 
 mod evaluation;
 mod feed;
+mod gzip;
 pub(in crate::api::orgs) mod set;
 mod stream;
 mod table;
@@ -64,31 +65,40 @@ pub(super) fn routes() -> Routes<ReadDeps> {
         )
 }
 
-/// A read with the header `Last-Event-ID`, which browsers send when they connect again.
+/// A read of a stream.
 struct LiveRequest {
     read: PendingRead,
-    last_event: Option<Timestamp>,
+    headers: StreamHeaders,
 }
 
 impl FromRequest<ReadDeps> for LiveRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, deps: &ReadDeps) -> ApiResult<LiveRequest> {
-        let last_event = last_event(request.headers());
+        let headers = StreamHeaders::of(request.headers());
         let read = PendingRead::from_request(request, deps).await?;
-        Ok(LiveRequest { read, last_event })
+        Ok(LiveRequest { read, headers })
     }
 }
 
-/// Returns the step in the header `Last-Event-ID`. Text that is not an id of ours is ignored:
-/// proxies and clients may have streams of others.
-pub(in crate::api::orgs) fn last_event(headers: &HeaderMap) -> Option<Timestamp> {
-    let id = headers.get("last-event-id")?.to_str().ok()?.parse().ok()?;
-    Some(Timestamp::from_ms(id))
+/// The headers of a request that a stream depends on.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::api::orgs) struct StreamHeaders {
+    /// The step in `Last-Event-ID`, which browsers send when they connect again. Text that is not
+    /// an id of ours is ignored: proxies and clients may have streams of others.
+    pub(in crate::api::orgs) last_event: Option<Timestamp>,
+    coding: Coding,
+}
+
+impl StreamHeaders {
+    pub(in crate::api::orgs) fn of(headers: &HeaderMap) -> StreamHeaders {
+        let id = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+        StreamHeaders { last_event: id.map(Timestamp::from_ms), coding: Coding::gzip_or_identity(headers) }
+    }
 }
 
 async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<Response> {
-    let LiveRequest { mut read, last_event } = request;
+    let LiveRequest { mut read, headers } = request;
     let mut params = std::mem::take(&mut read.params);
     let query = QueryParams::take(&mut params, QueryMode::Range, AcceptedQuery::Any)?;
     if query.explain {
@@ -96,7 +106,7 @@ async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<R
     }
     let access = read.enter(Some(query.endpoint()))?.into_access();
     let now = deps.clock.now();
-    let since = last_event.or(params.time("since", now)?);
+    let since = headers.last_event.or(params.time("since", now)?);
     let count = params.count("count", 1, COUNT_MAX)?;
     let query = prepare(query, &mut params, now, &access.grant)?;
     let queries = vec![StreamQuery { id: None, query }];
@@ -106,7 +116,8 @@ async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<R
     if let (Some(member), Some(at)) = (share.feed.members.first(), share.place.positions.first()) {
         member.query.at(*at).await.0?;
     }
-    Ok(stream_response(LiveStream::new(share, StreamSpan { since, count }, b"").into()))
+    let span = StreamSpan { since, count };
+    Ok(stream_response(LiveStream::new(share, span, b"", headers.coding).into(), headers.coding))
 }
 
 /// Takes `step` and the other parameters of a live query.
@@ -174,6 +185,7 @@ pub(in crate::api::orgs) fn stream_set(
     caller: StandingCaller,
     items: Vec<LiveItem>,
     span: StreamSpan,
+    headers: StreamHeaders,
 ) -> ApiResult<Response> {
     let (mut errors, mut first_error) = (Vec::new(), None);
     let mut queries = Vec::with_capacity(items.len());
@@ -191,15 +203,14 @@ pub(in crate::api::orgs) fn stream_set(
     if queries.is_empty() {
         // Clients do not connect again after an `end` with 400 or 403.
         let end = first_error.as_ref().map(end_event).unwrap_or_default();
-        return Ok(stream_response(Body::from([RETRY, &errors, &end].concat())));
+        return Ok(stream_response(Body::from([RETRY, &errors, &end].concat()), Coding::Identity));
     }
     let share = deps.live.join(deps, access, caller, queries)?;
-    Ok(stream_response(LiveStream::new(share, span, &errors).into()))
+    Ok(stream_response(LiveStream::new(share, span, &errors, headers.coding).into(), headers.coding))
 }
 
-fn stream_response(events: Body) -> Response {
-    let media = HeaderValue::from_static("text/event-stream");
-    response_of(events, Coding::Identity, media)
+fn stream_response(events: Body, coding: Coding) -> Response {
+    response_of(events, coding, HeaderValue::from_static("text/event-stream"))
 }
 
 /// Takes `step`. The default is the least step that a token grants, if that is greater.

@@ -79,12 +79,15 @@ pub(super) struct LiveOrg {
     kept_bytes: AtomicUsize,
     /// The texts that are released first if there are too many bytes.
     pub(super) unkept: UnkeptTexts,
+    /// The threads that compress texts.
+    pub(super) lanes: Lanes,
 }
 
 impl LiveOrg {
     pub(super) fn new(lanes: &Lanes) -> LiveOrg {
         let permits = Semaphore::new(lanes.query_share().max(1));
-        LiveOrg { permits, kept_bytes: AtomicUsize::new(0), unkept: UnkeptTexts::default() }
+        let unkept = UnkeptTexts::default();
+        LiveOrg { permits, kept_bytes: AtomicUsize::new(0), unkept, lanes: lanes.clone() }
     }
 
     /// Returns whether the results and events have more bytes than the organisation may hold.
@@ -108,6 +111,11 @@ pub(super) struct KeptBytes {
 impl KeptBytes {
     pub(super) fn new(org: &Arc<LiveOrg>) -> KeptBytes {
         KeptBytes { org: Arc::clone(org), bytes: 0 }
+    }
+
+    /// Returns whether bytes count.
+    pub(super) fn is_set(&self) -> bool {
+        self.bytes > 0
     }
 
     /// Sets the number of bytes.

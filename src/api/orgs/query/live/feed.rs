@@ -5,7 +5,7 @@
 //! [`GRACE`] is sent in a later batch, so that it does not delay the others.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::evaluation::{LiveKey, LiveOrg, LiveQuery, StepResult};
+use super::gzip::{deflate, is_worthwhile};
 use super::newest_due;
 use super::text::{EventText, PIECE_BYTES};
 use crate::api::error::{ApiError, Code};
@@ -80,6 +81,8 @@ pub(super) struct Feed {
     refused: OnceLock<ApiError>,
     /// Counts the streams that were too slow, for `/metrics`.
     gaps: Arc<AtomicU64>,
+    /// Whether a stream in gzip has joined, so that batches are compressed before streams wake.
+    has_gzip: AtomicBool,
 }
 
 struct FeedState {
@@ -152,7 +155,8 @@ impl Feed {
         };
         let (changed, ended, refused) = (watch::Sender::new(()), OnceLock::new(), OnceLock::new());
         let shared = Arc::clone(shared);
-        Feed { members, org, shared, memory, state: Mutex::new(state), changed, ended, refused, gaps }
+        let (state, has_gzip) = (Mutex::new(state), AtomicBool::new(false));
+        Feed { members, org, shared, memory, state, changed, ended, refused, gaps, has_gzip }
     }
 
     fn state(&self) -> MutexGuard<'_, FeedState> {
@@ -262,7 +266,7 @@ impl Feed {
             }
             let is_late = flush_at.is_some_and(|flush_at| Instant::now() >= flush_at);
             if !pending.is_empty() && (running.is_empty() || is_late) {
-                self.push(std::mem::take(&mut pending), &members);
+                self.push(std::mem::take(&mut pending), &members).await;
                 if let Some(refusal) = refusal.take_if(|_| members.iter().all(|member| member.is_over)) {
                     let _ = self.refused.set(refusal);
                     self.changed.send_replace(());
@@ -313,13 +317,23 @@ impl Feed {
         Some(wait)
     }
 
-    /// Appends a batch and wakes the streams.
-    fn push(&self, mut events: Vec<FeedEvent>, members: &[Progress]) {
+    /// Appends a batch for each step, so that streams can end after any, and wakes the streams.
+    async fn push(&self, mut events: Vec<FeedEvent>, members: &[Progress]) {
         events
             .sort_by_key(|event| (event.at, event.member, matches!(event.content, EventContent::Result(_))));
         // No more events follow for a step that precedes the next step of every query.
         let next = members.iter().filter(|member| !member.is_over).map(|member| member.next);
         let complete_before = next.min().unwrap_or(Timestamp::MAX);
+        while let Some(at) = events.first().map(|event| event.at) {
+            let later = events.split_off(events.partition_point(|event| event.at <= at));
+            let complete_before = later.first().map_or(complete_before, |next| complete_before.min(next.at));
+            self.push_step(std::mem::replace(&mut events, later), complete_before).await;
+        }
+        self.changed.send_replace(());
+    }
+
+    /// Appends a batch of the events of one step.
+    async fn push_step(&self, mut events: Vec<FeedEvent>, complete_before: Timestamp) {
         let results = |event: &FeedEvent| match &event.content {
             EventContent::Result(result) => Some((event.at, event.member, result.clone())),
             EventContent::SkippedFrom(_) => None,
@@ -344,6 +358,9 @@ impl Feed {
             }
         };
         let text = EventText::new(&self.shared, text, Some(lease));
+        if self.has_gzip.load(Ordering::Relaxed) {
+            self.compress(&text).await;
+        }
         let mut state = self.state();
         let (before, after) = (Arc::clone(&state.positions), Positions::from(after));
         (state.positions, state.complete_before) = (Arc::clone(&after), complete_before);
@@ -357,7 +374,7 @@ impl Feed {
         state.batches.push_back(Arc::new(Batch { sequence, events, before, after, complete_before }));
         loop {
             self.shared.release_texts();
-            let bytes: usize = state.batches.iter().map(|batch| batch.events.text.len()).sum();
+            let bytes: usize = state.batches.iter().map(|batch| batch.events.text.held_bytes()).sum();
             let own = bytes > BATCHES_BYTES_MAX || state.batches.len() > BATCHES_MAX;
             let exceeded = own || self.shared.has_too_many_bytes();
             if !exceeded || state.batches.len() <= 1 {
@@ -367,8 +384,30 @@ impl Feed {
                 self.shared.unkept.add(&batch.events.text);
             }
         }
-        drop(state);
-        self.changed.send_replace(());
+    }
+
+    /// Notes that a stream in gzip has joined.
+    pub(super) fn note_gzip(&self) {
+        self.has_gzip.store(true, Ordering::Relaxed);
+    }
+
+    /// Compresses a text once, unless it is short or very long, there is no memory, or all threads
+    /// are busy. Returns whether there is a compressed text.
+    pub(super) async fn compress(&self, text: &EventText) -> bool {
+        if !is_worthwhile(text.len()) {
+            return false;
+        }
+        let compress = async |text: Bytes| {
+            let lease = self.lease(text.len())?;
+            let deflated = self.shared.lanes.run_answer(self.org, move |reply| {
+                // A dropped caller needs no result.
+                drop(reply.send(deflate(&text)));
+            });
+            let deflated = deflated.await.ok()??;
+            lease.shrink_to(deflated.bytes.len() as u64);
+            Some((deflated, lease))
+        };
+        text.compress(compress).await
     }
 
     /// Leases the memory of a text. Releases texts that no feed keeps if it does not suffice.

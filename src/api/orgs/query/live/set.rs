@@ -5,7 +5,7 @@ use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::{COUNT_MAX, LiveItem, StreamSpan, last_event, prepare_expression, stream_set};
+use super::{COUNT_MAX, LiveItem, StreamHeaders, StreamSpan, prepare_expression, stream_set};
 use crate::api::body::{self, parse_json};
 use crate::api::callers::{Endpoint, QueryAccess, QueryCaller, StandingCaller};
 use crate::api::error::{ApiError, ApiResult};
@@ -21,7 +21,7 @@ pub(in crate::api::orgs) const STREAM_QUERIES_MAX: usize = 100;
 pub(super) struct LiveSetRequest {
     access: QueryAccess,
     caller: StandingCaller,
-    last_event: Option<Timestamp>,
+    headers: StreamHeaders,
     body: Bytes,
 }
 
@@ -34,9 +34,9 @@ impl FromRequest<ReadDeps> for LiveSetRequest {
         let PathOf(slug) = PathOf::<String>::from_request_parts(&mut parts, &()).await?;
         let access = caller.enter(&slug, Endpoint::Expr)?;
         let caller = StandingCaller::new(caller, slug.into());
-        let last_event = last_event(&parts.headers);
+        let headers = StreamHeaders::of(&parts.headers);
         let body = body::read_json(Request::from_parts(parts, body)).await?;
-        Ok(LiveSetRequest { access, caller, last_event, body })
+        Ok(LiveSetRequest { access, caller, headers, body })
     }
 }
 
@@ -59,7 +59,7 @@ struct LiveSetItem {
 }
 
 pub(super) async fn live_set(State(deps): State<ReadDeps>, request: LiveSetRequest) -> ApiResult<Response> {
-    let LiveSetRequest { access, caller, last_event, body } = request;
+    let LiveSetRequest { access, caller, headers, body } = request;
     let body: LiveSetBody = parse_json(&body)?;
     check_queries(body.queries.iter().map(|item| item.id.as_str()))?;
     let now = deps.clock.now();
@@ -70,7 +70,8 @@ pub(super) async fn live_set(State(deps): State<ReadDeps>, request: LiveSetReque
         LiveItem { id: id.into(), query }
     };
     let items = body.queries.into_iter().map(item).collect();
-    stream_set(&deps, &access, caller, items, StreamSpan { since: last_event.or(since), count })
+    let span = StreamSpan { since: headers.last_event.or(since), count };
+    stream_set(&deps, &access, caller, items, span, headers)
 }
 
 /// Parses the members `since` and `count`.

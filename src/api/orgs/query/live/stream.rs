@@ -17,9 +17,11 @@ use tokio::time::Instant;
 
 use super::evaluation::StepResult;
 use super::feed::{Events, Feed, Member, Positions, QUIET_PERIOD, write_error};
+use super::gzip::GzipStream;
 use super::table::StreamShare;
 use super::text::EventText;
 use super::{CATCH_UP_MAX, StreamSpan, newest_due};
+use crate::api::encoding::Coding;
 use crate::api::error::ApiError;
 use crate::model::Timestamp;
 
@@ -43,16 +45,27 @@ enum State {
 /// The state of one stream.
 struct Viewer {
     share: StreamShare,
-    /// A frame that is sent before anything else.
+    /// The state of a response in gzip.
+    gzip: Option<GzipStream>,
+    /// Events that are sent before anything else.
     pending: Option<Bytes>,
-    /// The text that is sent next, and how many of its bytes the connection has taken.
-    sending: Option<(Arc<EventText>, usize)>,
+    /// The text that is sent next.
+    sending: Option<SendingText>,
     beginning: Beginning,
     /// The number of complete steps that may still be sent.
     left: Option<usize>,
     last_sent: Instant,
     /// Whether nothing follows the pending frame and the text.
     is_ending: bool,
+}
+
+/// A text that a connection is taking.
+struct SendingText {
+    text: Arc<EventText>,
+    /// Whether the stream sends the compressed text.
+    is_deflated: bool,
+    /// The bytes that the connection has taken.
+    sent: usize,
 }
 
 /// The events before the first batch.
@@ -67,8 +80,8 @@ enum Beginning {
 }
 
 impl LiveStream {
-    /// Returns a stream that begins with `errors`, which are events.
-    pub(super) fn new(share: StreamShare, span: StreamSpan, errors: &[u8]) -> LiveStream {
+    /// Returns a stream that begins with `errors`, which are events, in gzip or without compression.
+    pub(super) fn new(share: StreamShare, span: StreamSpan, errors: &[u8], coding: Coding) -> LiveStream {
         let mut first = [RETRY, errors].concat();
         let beginning = match span.since {
             None => Beginning::Newest,
@@ -78,8 +91,13 @@ impl LiveStream {
                 Beginning::After(since)
             }
         };
+        let gzip = (coding == Coding::Gzip).then(GzipStream::default);
+        if gzip.is_some() {
+            share.feed.note_gzip();
+        }
         let viewer = Viewer {
             share,
+            gzip,
             pending: Some(first.into()),
             sending: None,
             beginning,
@@ -149,8 +167,14 @@ async fn results(feed: &Feed, steps: Vec<(usize, Timestamp)>) -> Vec<(usize, Tim
 
 impl Viewer {
     /// Sends events next. `is_complete` if they end a step.
-    fn push(&mut self, Events { text, is_complete }: Events) {
-        self.sending = Some((text, 0));
+    async fn push(&mut self, Events { text, is_complete }: Events) {
+        let is_deflated = match (&self.gzip, text.checksum()) {
+            (None, _) => false,
+            (Some(_), Some(checksum)) => checksum.is_some(),
+            // Boxed, because the feed has compressed most texts.
+            (Some(_), None) => Box::pin(self.share.feed.compress(&text)).await,
+        };
+        self.sending = Some(SendingText { text, is_deflated, sent: 0 });
         if let Some(left) = self.left.as_mut().filter(|_| is_complete) {
             *left -= 1;
             self.is_ending = *left == 0;
@@ -197,6 +221,20 @@ impl Viewer {
         }
     }
 
+    /// Returns the next frame of a text; `None` if it was released.
+    fn send(&mut self, mut sending: SendingText) -> Option<Bytes> {
+        let SendingText { text, is_deflated, sent } = &mut sending;
+        let (mut frame, is_last) = text.piece(*sent, *is_deflated)?;
+        *sent += frame.len();
+        match &mut self.gzip {
+            Some(gzip) if !*is_deflated => frame = gzip.store(&frame),
+            Some(gzip) if is_last => text.checksum().flatten().into_iter().for_each(|sum| gzip.add(sum)),
+            _ => {}
+        }
+        self.sending = (!is_last).then_some(sending);
+        Some(frame)
+    }
+
     /// Waits for the next frame; `None` ends the stream.
     async fn next(mut self: Box<Viewer>) -> (Box<Viewer>, Option<Bytes>) {
         loop {
@@ -204,29 +242,34 @@ impl Viewer {
             // anything more.
             if let Some(error) = self.share.ended().filter(|_| !self.is_ending) {
                 let text = end_event(error);
-                // No event can follow a part of an event.
-                let is_within = matches!(self.sending.take(), Some((_, sent)) if sent > 0);
-                (self.pending, self.is_ending) = ((!is_within).then_some(text), true);
+                // Nothing can follow a part of an event.
+                if self.sending.take().is_some_and(|sending| sending.sent > 0) {
+                    return (self, None);
+                }
+                (self.pending, self.is_ending) = (Some(text), true);
             }
-            if let Some(frame) = self.pending.take() {
+            if let Some(events) = self.pending.take() {
                 self.last_sent = Instant::now();
+                let frame = match &mut self.gzip {
+                    Some(gzip) => gzip.store(&events),
+                    None => events,
+                };
                 return (self, Some(frame));
             }
-            if let Some((text, sent)) = self.sending.take() {
-                // A stream whose text was released ends. Its client connects again.
-                let Some(piece) = text.piece(sent) else { return (self, None) };
-                let sent = sent + piece.len();
-                self.sending = (sent < text.len()).then_some((text, sent));
+            if let Some(sending) = self.sending.take() {
                 self.last_sent = Instant::now();
-                return (self, Some(piece));
+                // A stream whose text was released ends. Its client connects again.
+                let frame = self.send(sending);
+                return (self, frame);
             }
             if self.is_ending {
-                return (self, None);
+                let last = self.gzip.take().map(GzipStream::end);
+                return (self, last);
             }
             if !matches!(self.beginning, Beginning::Done) {
                 // Boxed, because most streams wait for a batch, not here.
-                if let Some(frame) = Box::pin(self.begin()).await {
-                    self.push(frame);
+                if let Some(events) = Box::pin(self.begin()).await {
+                    self.push(events).await;
                 }
                 continue;
             }
@@ -236,10 +279,10 @@ impl Viewer {
             // Read before the batches, the last of which was appended before it was set.
             let refused = feed.refused().map(end_event);
             match feed.take(place) {
-                Some((batch, None)) => self.push(batch.events.clone()),
+                Some((batch, None)) => self.push(batch.events.clone()).await,
                 Some((batch, Some(gap))) => {
                     self.pending = Some(gap);
-                    self.push(batch.events.clone());
+                    self.push(batch.events.clone()).await;
                 }
                 None if refused.is_some() => (self.pending, self.is_ending) = (refused, true),
                 None if self.last_sent.elapsed() >= QUIET_PERIOD => {
