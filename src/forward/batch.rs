@@ -1,9 +1,11 @@
 //! Samples of a shard that wait to be sent, and their split when the target refuses them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use super::encode::{CompressionError, EncodedRequest, OutgoingSeries, RequestEncoder};
+use super::encode::{
+    CompressionError, EncodedRequest, OutgoingSeries, RequestEncoder, WriteVersion, label_fields,
+};
 use crate::model::{Exemplar, Histogram, Labels, MetricMetadata, Sample, StartChange, Timestamp};
 use crate::tsdb::Description;
 
@@ -11,8 +13,16 @@ use crate::tsdb::Description;
 #[derive(Debug)]
 pub(super) struct ForwardedSeries {
     /// The labels after relabelling.
-    pub(super) labels: Labels,
-    pub(super) metadata: Option<Description>,
+    labels: Labels,
+    metadata: Option<Description>,
+    /// The labels as fields of version 1.0, once a request of that version had the series.
+    label_fields: OnceLock<Box<[u8]>>,
+}
+
+impl ForwardedSeries {
+    pub(super) fn new(labels: Labels, metadata: Option<Description>) -> ForwardedSeries {
+        ForwardedSeries { labels, metadata, label_fields: OnceLock::new() }
+    }
 }
 
 /// A value of a series.
@@ -169,8 +179,15 @@ impl SampleBatch {
                 help: &found.help,
                 unit: &found.unit,
             });
+            let label_fields = match encoder.version() {
+                WriteVersion::V1 => {
+                    &**first.series.label_fields.get_or_init(|| label_fields(&first.series.labels))
+                }
+                WriteVersion::V2 => &[],
+            };
             let series = OutgoingSeries {
                 labels: &first.series.labels,
+                label_fields,
                 samples: &samples,
                 histograms: &histograms,
                 exemplars: &exemplars,

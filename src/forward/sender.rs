@@ -699,7 +699,7 @@ impl SendQueue {
         let labels = self.tsdb.series_labels(*org, SeriesId(id))?;
         let metadata = self.metadata_of(labels.metric_name());
         if rules.is_empty() && tenant_label.is_none() {
-            return Some(ForwardedSeries { labels, metadata });
+            return Some(ForwardedSeries::new(labels, metadata));
         }
         let mut pairs: LabelPairs<'_> =
             labels.iter().map(|label| (label.name.into(), label.value.into())).collect();
@@ -712,7 +712,7 @@ impl SendQueue {
             builder.set(name.as_str(), value.as_str());
             labels = builder.build();
         }
-        Some(ForwardedSeries { labels, metadata })
+        Some(ForwardedSeries::new(labels, metadata))
     }
 
     fn metadata_of(&self, name: &str) -> Option<Description> {

@@ -18,9 +18,20 @@ pub(crate) fn put_labels(labels: &Labels, out: &mut Vec<u8>) {
     }
 }
 
+/// Returns the bytes that [`put_sample`] appends.
+pub(crate) fn sample_bytes(at: Timestamp, value: f64) -> usize {
+    // The tag and the length have a byte each.
+    sample_content_bytes(at, value).saturating_add(2)
+}
+
+/// Returns the bytes of a `Sample`: at most 20.
+fn sample_content_bytes(at: Timestamp, value: f64) -> usize {
+    double_bytes(value).saturating_add(int64_bytes(at.as_ms()))
+}
+
 /// Appends the field 2 of a `TimeSeries`: a float.
 pub(crate) fn put_sample(at: Timestamp, value: f64, out: &mut Vec<u8>) {
-    put_head(2, double_bytes(value).saturating_add(int64_bytes(at.as_ms())), out);
+    put_head(2, sample_content_bytes(at, value), out);
     put_double(1, value, out);
     put_int64(2, at.as_ms(), out);
 }

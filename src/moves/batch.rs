@@ -91,6 +91,7 @@ impl BatchSeries {
     fn outgoing(&self) -> OutgoingSeries<'_> {
         OutgoingSeries {
             labels: &self.labels,
+            label_fields: &[],
             samples: &self.samples,
             histograms: &self.histograms,
             exemplars: &self.exemplars,

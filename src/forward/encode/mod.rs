@@ -15,6 +15,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
+use crate::ingest::prompb::put_labels;
 use crate::model::{Exemplar, Histogram, Labels, MetricMetadata, Sample, StartChange, Timestamp};
 use symbols::SymbolTable;
 
@@ -77,6 +78,9 @@ impl BodyCompression {
 pub struct OutgoingSeries<'a> {
     /// The label set.
     pub labels: &'a Labels,
+    /// The result of [`label_fields`], if the sender keeps it. It makes requests of version 1.0
+    /// cheaper.
+    pub label_fields: &'a [u8],
     /// Samples, ascending in time.
     pub samples: &'a [Sample],
     /// Native histograms, ascending in time.
@@ -93,7 +97,15 @@ pub struct OutgoingSeries<'a> {
 impl<'a> OutgoingSeries<'a> {
     /// Returns a series with these samples and nothing else.
     pub const fn of_samples(labels: &'a Labels, samples: &'a [Sample]) -> OutgoingSeries<'a> {
-        OutgoingSeries { labels, samples, histograms: &[], exemplars: &[], starts: &[], metadata: None }
+        OutgoingSeries {
+            labels,
+            label_fields: &[],
+            samples,
+            histograms: &[],
+            exemplars: &[],
+            starts: &[],
+            metadata: None,
+        }
     }
 
     /// Returns the start timestamp of the sample at `at`, in milliseconds; 0 if it has none.
@@ -102,6 +114,13 @@ impl<'a> OutgoingSeries<'a> {
         let change = after.checked_sub(1).and_then(|place| self.starts.get(place));
         change.map_or(0, |change| change.start.as_ms())
     }
+}
+
+/// Returns labels as they are in a `TimeSeries` of version 1.0.
+pub fn label_fields(labels: &Labels) -> Box<[u8]> {
+    let mut fields = Vec::new();
+    put_labels(labels, &mut fields);
+    fields.into()
 }
 
 /// Numbers of entries in a request.
@@ -257,7 +276,7 @@ impl RequestEncoder {
         let symbols = self.buffers.symbols.len();
         let (version, buffers) = (self.version, &mut self.buffers);
         each_run(series, version == WriteVersion::V2, |run| match version {
-            WriteVersion::V1 => rw1::put_series(buffers, series.labels, &run),
+            WriteVersion::V1 => rw1::put_series(buffers, series, &run),
             WriteVersion::V2 => rw2::put_series(buffers, series.labels, &run),
         });
         let (needed, bytes_max) = (self.plain_bytes(), self.bytes_max);
@@ -280,12 +299,16 @@ impl RequestEncoder {
     /// [`CompressionError`]; the request is removed as well.
     pub fn finish(&mut self) -> Result<EncodedRequest, CompressionError> {
         let Buffers { series, metadata, symbols, plain, .. } = &mut self.buffers;
-        plain.clear();
-        if self.version == WriteVersion::V2 {
+        if self.version == WriteVersion::V1 {
+            // Its symbols are not sent.
+            series.extend_from_slice(metadata);
+            std::mem::swap(series, plain);
+        } else {
+            plain.clear();
             plain.extend_from_slice(symbols.bytes());
+            plain.extend_from_slice(series);
+            plain.extend_from_slice(metadata);
         }
-        plain.extend_from_slice(series);
-        plain.extend_from_slice(metadata);
         let (plain_bytes, counts) = (plain.len(), self.counts);
         let body = self.compress();
         self.clear();

@@ -9,13 +9,13 @@
 //! | `Exemplar` | 1 `Label`, 2 value (double), 3 time (int64, milliseconds) |
 //! | `MetricMetadata` | 1 kind (enum), 2 family name, 4 help, 5 unit |
 
-use super::{Buffers, Run};
-use crate::ingest::prompb::{put_histogram, put_labels, put_sample};
-use crate::ingest::protobuf_write::{put_bytes, put_double, put_int64, put_text, put_uint64};
-use crate::model::{Labels, MetricMetadata};
+use super::{Buffers, OutgoingSeries, Run};
+use crate::ingest::prompb::{put_histogram, put_labels, put_sample, sample_bytes};
+use crate::ingest::protobuf_write::{put_bytes, put_double, put_head, put_int64, put_text, put_uint64};
+use crate::model::MetricMetadata;
 
 /// Appends a `TimeSeries`, and the metadata of its metric if the request does not have it yet.
-pub(super) fn put_series(buffers: &mut Buffers, labels: &Labels, run: &Run<'_>) {
+pub(super) fn put_series(buffers: &mut Buffers, of: &OutgoingSeries<'_>, run: &Run<'_>) {
     if let Some(metadata) = &run.metadata {
         put_metadata(buffers, metadata);
     }
@@ -23,8 +23,17 @@ pub(super) fn put_series(buffers: &mut Buffers, labels: &Labels, run: &Run<'_>) 
         return;
     }
     let Buffers { message, inner, series, .. } = buffers;
+    if !of.label_fields.is_empty() && run.histograms.is_empty() && run.exemplars.is_empty() {
+        let bytes = run.samples.iter().map(|sample| sample_bytes(sample.at, sample.value));
+        put_head(1, of.label_fields.len().saturating_add(bytes.sum()), series);
+        series.extend_from_slice(of.label_fields);
+        for sample in run.samples {
+            put_sample(sample.at, sample.value, series);
+        }
+        return;
+    }
     message.clear();
-    put_labels(labels, message);
+    put_labels(of.labels, message);
     for sample in run.samples {
         put_sample(sample.at, sample.value, message);
     }

@@ -32,7 +32,7 @@ impl Sent {
             unit,
         });
         let Sent { labels, samples, histograms, exemplars, starts, .. } = self;
-        OutgoingSeries { labels, samples, histograms, exemplars, starts, metadata }
+        OutgoingSeries { labels, label_fields: &[], samples, histograms, exemplars, starts, metadata }
     }
 }
 
@@ -410,5 +410,19 @@ proptest! {
         let mut wanted = expected(&all, version);
         wanted.starts.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
         prop_assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn kept_label_fields_change_no_byte(all in prop::collection::vec(arb_sent(), 0..6), is_v2: bool) {
+        let version = if is_v2 { WriteVersion::V2 } else { WriteVersion::V1 };
+        let mut encoder = RequestEncoder::new(version, BodyCompression::Snappy, RequestEncoder::BYTES_MAX);
+        // Twice: an encoder uses its buffers again.
+        for _ in 0..2 {
+            for sent in &all {
+                let fields = label_fields(&sent.labels);
+                encoder.push(&OutgoingSeries { label_fields: &fields, ..sent.outgoing() }).unwrap();
+            }
+            prop_assert_eq!(&encoder.finish().unwrap(), &encoded(&all, version, BodyCompression::Snappy));
+        }
     }
 }
