@@ -5,8 +5,8 @@
 //! of 30 queries (QUERIES) with steps of 1 s (STEP), of one token or of SCOPES tokens that each may
 //! see a different host. Samples arrive each second, shortly before the step. After all viewers
 //! have connected, SECONDS are measured (30): how long after a step its last event has arrived, and
-//! the memory and CPU time of the server. The driver runs on the same cores. Streams are in gzip, as
-//! those of browsers, or without compression with `identity`.
+//! the memory and CPU time of the server. The driver runs on the same cores. Streams are in gzip,
+//! as those of browsers are, or without compression with `identity`.
 //!
 //! Fails if a viewer misses, doubles or reorders a step, if the 99th percentile exceeds 250 ms, or
 //! if the server has more than 1 GiB.

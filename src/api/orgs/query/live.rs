@@ -4,8 +4,8 @@
 //! `evaluation` evaluates equal queries of equal restrictions once. `feed` merges the events of a
 //! set of queries, so that all streams of equal sets send the same bytes. `table` lists all
 //! streams, with their limits, and checks every half second that the credentials of streams are
-//! still valid. `stream` is the body of one response, `text` is what bodies share, and `gzip` is its
-//! compression. `set` is the request with many queries.
+//! still valid. `stream` is the body of one response, `text` is what bodies share, and `gzip` is
+//! its compression. `set` is the request with many queries.
 //!
 //! An event has the points of one step, so streams that joined at different times receive the same
 //! events, and a stream that resumes after `Last-Event-ID` receives each point once.

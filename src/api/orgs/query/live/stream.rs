@@ -80,7 +80,7 @@ enum Beginning {
 }
 
 impl LiveStream {
-    /// Returns a stream that begins with `errors`, which are events, in gzip or without compression.
+    /// Returns a stream that begins with `errors`, which are events. Its coding is gzip or none.
     pub(super) fn new(share: StreamShare, span: StreamSpan, errors: &[u8], coding: Coding) -> LiveStream {
         let mut first = [RETRY, errors].concat();
         let beginning = match span.since {

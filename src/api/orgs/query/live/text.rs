@@ -100,8 +100,8 @@ impl EventText {
         self.checksum.get().map(Option::as_ref)
     }
 
-    /// Compresses the text with `deflate`, unless another call did or does so. Returns whether there
-    /// is a compressed text.
+    /// Compresses the text with `deflate`, unless another call did or does so. Returns whether
+    /// there is a compressed text.
     pub(super) async fn compress(
         &self,
         deflate: impl AsyncFnOnce(Bytes) -> Option<(Deflated, Lease)>,
