@@ -30,7 +30,7 @@ use crate::sync::IgnorePoison as _;
 const BATCHES_MAX: usize = 16;
 /// The most bytes of the batches that are kept; the newest one is always kept.
 const BATCHES_BYTES_MAX: usize = 1 << 20;
-/// The longest time that a result waits for the others of its step.
+/// The longest time that a result waits for the others of its step, and then for its compression.
 const GRACE: Duration = Duration::from_millis(100);
 /// The longest sleep between two reads of the wall clock, which may change.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -391,8 +391,8 @@ impl Feed {
         self.has_gzip.store(true, Ordering::Relaxed);
     }
 
-    /// Compresses a text once, unless it is short or very long, there is no memory, or all threads
-    /// are busy. Returns whether there is a compressed text.
+    /// Compresses a text once, unless it is short or very long, there is no memory, or no thread
+    /// has compressed it within [`GRACE`]. Returns whether there is a compressed text.
     pub(super) async fn compress(&self, text: &EventText) -> bool {
         if !is_worthwhile(text.len()) {
             return false;
@@ -403,7 +403,7 @@ impl Feed {
                 // A dropped caller needs no result.
                 drop(reply.send(deflate(&text)));
             });
-            let deflated = deflated.await.ok()??;
+            let deflated = tokio::time::timeout(GRACE, deflated).await.ok()?.ok()??;
             lease.shrink_to(deflated.bytes.len() as u64);
             Some((deflated, lease))
         };
