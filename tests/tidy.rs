@@ -840,3 +840,24 @@ fn modules_of_a_part_of_identity_do_not_use_each_other_in_a_circle() {
         assert!(uses.is_empty(), "{dir}: a circle within {uses:#?}");
     }
 }
+
+/// Otherwise promlet is built once for `cargo run` and once more for `cargo test`.
+#[test]
+fn packages_of_tests_enable_no_features_of_the_programs_packages() {
+    let packages = |edges: &str| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let format = ["--prefix", "none", "--format", "{p} [{f}]"];
+        let listed = std::process::Command::new(cargo)
+            .args(["tree", "--locked", "--offline", "--edges", edges])
+            .args(format)
+            .output()
+            .expect("cargo");
+        assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+        let lines = String::from_utf8(listed.stdout).expect("UTF-8");
+        lines.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect::<BTreeSet<_>>()
+    };
+    let (program, tests) = (packages("normal,build"), packages("normal,build,dev"));
+    assert!(program.len() > 100, "{program:?}");
+    let changed: Vec<_> = program.difference(&tests).collect();
+    assert!(changed.is_empty(), "tests build these packages with other features: {changed:?}");
+}

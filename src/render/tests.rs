@@ -1,6 +1,11 @@
 //! Pictures of fixed and of random results, as SVG and as PNG.
 
 use proptest::prelude::*;
+use zune_png::PngDecoder;
+use zune_png::zune_core::bit_depth::BitDepth;
+use zune_png::zune_core::bytestream::ZCursor;
+use zune_png::zune_core::colorspace::ColorSpace;
+use zune_png::zune_core::options::DecoderOptions;
 
 use super::colours::Ink;
 use super::*;
@@ -73,12 +78,13 @@ fn scene(rows: &[Row], style: &Style) -> Scene {
 
 /// Returns the pixels of a PNG, and their number in each direction.
 fn pixels(picture: &[u8]) -> (Vec<Ink>, usize, usize) {
-    let mut reader = ::png::Decoder::new(std::io::Cursor::new(picture)).read_info().expect("a PNG");
-    let mut bytes = vec![0; reader.output_buffer_size().expect("a size")];
-    let info = reader.next_frame(&mut bytes).expect("a picture");
-    assert_eq!((info.color_type, info.bit_depth), (::png::ColorType::Rgb, ::png::BitDepth::Eight));
-    let inks = bytes[..info.buffer_size()].chunks(3).map(|rgb| Ink([rgb[0], rgb[1], rgb[2]])).collect();
-    (inks, info.width as usize, info.height as usize)
+    let options = DecoderOptions::default().set_strict_mode(true);
+    let mut decoder = PngDecoder::new_with_options(ZCursor::new(picture), options);
+    let bytes = decoder.decode_raw().expect("a picture");
+    assert_eq!((decoder.colorspace(), decoder.depth()), (Some(ColorSpace::RGB), Some(BitDepth::Eight)));
+    let (width, height) = decoder.dimensions().expect("decoded");
+    assert_eq!(bytes.len(), width * height * 3);
+    (bytes.chunks(3).map(|rgb| Ink([rgb[0], rgb[1], rgb[2]])).collect(), width, height)
 }
 
 /// Checks that a text is well-formed XML with only the elements of pictures, and returns its texts.

@@ -8,6 +8,9 @@ use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
+use zune_png::PngDecoder;
+use zune_png::zune_core::bytestream::ZCursor;
+use zune_png::zune_core::options::DecoderOptions;
 
 use crate::test_server::{Reply, TestServerOptions, Who, ask, signed};
 use crate::wire::{DataFixture, NOW, escaped};
@@ -33,10 +36,11 @@ async fn png(fixture: &DataFixture, path: &str) -> (HeaderMap, usize, usize, Vec
     assert_eq!(response.status(), 200, "{path}");
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.expect("a body").to_bytes();
-    let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().expect("a PNG");
-    let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
-    let info = reader.next_frame(&mut pixels).expect("a picture");
-    (parts.headers, info.width as usize, info.height as usize, pixels)
+    let options = DecoderOptions::default().set_strict_mode(true);
+    let mut decoder = PngDecoder::new_with_options(ZCursor::new(bytes), options);
+    let pixels = decoder.decode_raw().expect("a picture");
+    let (width, height) = decoder.dimensions().expect("decoded");
+    (parts.headers, width, height, pixels)
 }
 
 #[tokio::test]
