@@ -192,7 +192,7 @@ fn targets_that_are_scraped_at_the_same_time_have_their_own_results() {
     let errors: Vec<&str> = reports.iter().filter_map(|report| report["lastError"].as_str()).collect();
     let named: Vec<&&str> = errors.iter().filter(|error| !error.is_empty()).collect();
     assert_eq!((errors.len(), named.len()), (12, 1), "{errors:?}");
-    assert!(named[0].contains("shared{") && named[0].contains("the series has"), "{named:?}");
+    assert!(named[0].contains("\"shared\"") && named[0].contains("the series has"), "{named:?}");
     assert!(reports.iter().all(|report| report["health"] == "up"), "{reports:?}");
     assert!(server.terminate().success());
 }

@@ -9,8 +9,8 @@ use crate::scrape::target::stable_hash;
 /// Equal distances between timestamps compress better.
 const TOLERANCE_MS: i64 = 2;
 
-/// The longest distance between two offsets, in milliseconds: targets with the same offset share the
-/// wake-ups and the sync of their scrapes.
+/// The longest distance between two offsets, in milliseconds: targets with the same offset share
+/// the wake-ups and the sync of their scrapes.
 const STEP_MS_MAX: u64 = 100;
 /// The number of offsets in an interval shorter than a hundred [`STEP_MS_MAX`].
 const STEPS: u64 = 100;

@@ -53,3 +53,41 @@ impl ScrapeCommits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::model::{BatchBuilder, Labels, OrgId, Sample, Timestamp};
+
+    const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
+
+    #[test]
+    fn batches_wait_to_be_written_until_they_have_many_samples() {
+        let tsdb = Arc::new(Tsdb::scaffold());
+        let commits = ScrapeCommits::new(Arc::clone(&tsdb));
+        let (sender, received) = mpsc::channel();
+        let add = |number: u64, samples| {
+            let mut batch = BatchBuilder::default();
+            let labels = Labels::from_pairs([("__name__", format!("m{number}"))]);
+            batch.series(&labels, [Sample { at: NOW, value: 1.0 }]);
+            let prepared = tsdb.prepare(OrgId(1), &batch.batch(), NOW).expect("admitted");
+            let sender = sender.clone();
+            commits.add(prepared, samples, move |result| {
+                assert!(!result.expect("stored").has_refusals());
+                sender.send(number).expect("received");
+            });
+        };
+        add(1, 1);
+        add(2, SAMPLES_MAX - 2);
+        assert!(received.try_recv().is_err());
+        commits.write();
+        assert_eq!(received.try_iter().collect::<Vec<_>>(), [1, 2]);
+        add(3, SAMPLES_MAX - 1);
+        add(4, 1);
+        assert_eq!(received.try_iter().collect::<Vec<_>>(), [3, 4]);
+        commits.write();
+        assert!(received.try_recv().is_err());
+    }
+}

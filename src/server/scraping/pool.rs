@@ -252,7 +252,7 @@ mod tests {
         let patience = Duration::from_millis(50);
         let (release, hang) = mpsc::channel::<()>();
         let (sender, received) = mpsc::channel();
-        assert!(pool.spawn(Box::new(move || drop(hang.recv())), patience));
+        assert!(pool.spawn(Box::new(move || assert!(hang.recv().is_err())), patience));
         for number in 0..9 {
             let sender = sender.clone();
             assert!(pool.spawn(Box::new(move || sender.send(number).expect("received")), patience));
@@ -271,7 +271,7 @@ mod tests {
         let (release, hang) = mpsc::channel::<()>();
         let running = move || {
             started.send(()).expect("received");
-            drop(hang.recv());
+            assert!(hang.recv().is_err());
         };
         assert!(pool.spawn(Box::new(running), Duration::ZERO));
         start.recv().expect("it runs");
