@@ -50,13 +50,13 @@ pub(super) fn read_decompressed<'a>(
                 return Err(DecodeError::TooLarge { what, found, allowed });
             }
             let length = next.min(most);
-            try_reserve_exact(out, length - read)?;
+            try_reserve_exact(out, length.saturating_sub(read))?;
             out.resize(length, 0);
             next = length.saturating_mul(2);
         }
         match decoder.read(out.get_mut(read..).unwrap_or_default()) {
             Ok(0) => break,
-            Ok(more) => read += more,
+            Ok(more) => read = read.saturating_add(more),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(invalid(error)),
         }

@@ -110,7 +110,7 @@ fn take_exponent(text: &[u8], at: usize) -> Option<(i32, usize)> {
         exponent = exponent.wrapping_mul(10).wrapping_add(i32::from(digit.wrapping_sub(b'0')));
         at = at.wrapping_add(1);
     }
-    (1..=3).contains(&at.wrapping_sub(digits)).then_some((sign * exponent, at))
+    (1..=3).contains(&at.wrapping_sub(digits)).then_some((exponent.wrapping_mul(sign), at))
 }
 
 /// Parses whole milliseconds with an optional sign.
