@@ -26,7 +26,17 @@ pub fn decompress<'a>(
 ) -> Result<&'a [u8], DecodeError> {
     check_compressed(body, limits)?;
     let decoder = MultiGzDecoder::new(body);
-    read_decompressed(decoder, limits, out, |error| GzipError(error.to_string()).into())
+    let likely = likely_bytes(body);
+    read_decompressed(decoder, limits, likely, out, |error| GzipError(error.to_string()).into())
+}
+
+/// Returns the length that the end of a body states, which is that of its last member: wrong if
+/// there are several, or if the sender lies. It is at most what a body of this length can contain.
+fn likely_bytes(body: &[u8]) -> usize {
+    /// The most bytes per compressed byte (RFC 1951: a match of 258 bytes in two bits).
+    const RATIO_MAX: usize = 1_032;
+    let stated = body.last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    usize::try_from(stated).unwrap_or(usize::MAX).min(body.len().saturating_mul(RATIO_MAX))
 }
 
 #[cfg(test)]
@@ -94,6 +104,24 @@ mod tests {
         let text = gunzip(&body, (4 << 20) + 4_000).expect("just enough");
         assert!(text.len() == (4 << 20) + 4_000 && text.ends_with(&[b'1'; 4_000]) && text.starts_with(b"00"));
         assert!(gunzip(&body, (4 << 20) + 3_999).expect_err("one too many").is_size());
+    }
+
+    #[test]
+    fn a_wrong_length_at_the_end_of_a_body_changes_no_result() {
+        let text = b"metric 1\n".repeat(5_000);
+        let mut lying = member(&text);
+        let end = lying.len() - 4;
+        for stated in [0, 1, 44_999, 45_001, u32::MAX] {
+            lying[end..].copy_from_slice(&stated.to_le_bytes());
+            let mut out = Vec::new();
+            let found = decompress(&lying, &DecodeLimits::default(), &mut out);
+            assert!(matches!(found, Err(DecodeError::Gzip(_))), "{stated}: {found:?}");
+            assert!(out.capacity() <= lying.len() * 1_032 + 1, "{stated}: {}", out.capacity());
+        }
+        for last in [&b""[..], b"x", &b"long ".repeat(100_000)] {
+            let body = [member(&text), member(last)].concat();
+            assert_eq!(gunzip(&body, 1 << 20), Ok([&text, last].concat()));
+        }
     }
 
     #[test]

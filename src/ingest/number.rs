@@ -7,9 +7,11 @@ pub(super) const NORMAL_NAN: f64 = f64::from_bits(0x7ff8_0000_0000_0001);
 /// Number of decimal digits whose every combination is below 2^53, and so exact in a double.
 const EXACT_DIGITS: usize = 15;
 
-/// Powers of ten up to `EXACT_DIGITS` digits; a double holds each exactly.
-const POWERS: [f64; 16] =
-    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+/// The powers of ten that a double holds exactly.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
+    1e19, 1e20, 1e21, 1e22,
+];
 
 /// The reason why a text is not a sample value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,40 +54,63 @@ fn parse_long(text: &str) -> Result<f64, ValueError> {
     Ok(if value.is_nan() { NORMAL_NAN } else { value })
 }
 
-/// Parses up to 15 digits with an optional point; returns `None` for anything else. The digits form
-/// an integer below 2^53, which is divided by a power of ten. Both are exact, so the quotient is
-/// correctly rounded.
 #[inline]
 fn parse_short(text: &[u8]) -> Option<f64> {
-    let (negative, digits) = match text.split_first()? {
-        (b'-', rest) => (true, rest),
-        _ => (false, text),
-    };
-    if digits.is_empty() || digits.len() > EXACT_DIGITS {
-        return None;
-    }
-    let mut whole: u32 = 0;
-    let mut point = None;
-    let mut number: u64 = 0;
-    for byte in digits {
+    let (value, length) = take_short(text)?;
+    (length == text.len()).then_some(value)
+}
+
+/// Parses up to 15 digits with an optional point and exponent at the beginning of a text. Returns
+/// the value and its length; `None` for anything else, which may be a number. The digits form an
+/// integer below 2^53, which is multiplied or divided by a power of ten. Both are exact, so the
+/// result is correctly rounded.
+#[inline]
+pub(super) fn take_short(text: &[u8]) -> Option<(f64, usize)> {
+    let is_negative = text.first() == Some(&b'-');
+    let mut at = usize::from(is_negative);
+    let (mut number, mut digits, mut point) = (0_u64, 0_usize, None);
+    let end = loop {
+        let byte = text.get(at).copied().unwrap_or(0);
         let digit = byte.wrapping_sub(b'0');
         if digit <= 9 {
             number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
-            whole = whole.wrapping_add(1);
-        } else if *byte == b'.' && point.is_none() {
-            point = Some(whole);
+            digits = digits.wrapping_add(1);
+        } else if byte == b'.' && point.is_none() {
+            point = Some(digits);
         } else {
-            return None;
+            break byte;
         }
-    }
-    if whole == 0 {
+        at = at.wrapping_add(1);
+    };
+    if digits == 0 || digits > EXACT_DIGITS {
         return None;
     }
+    let (exponent, at) = match end {
+        b'e' | b'E' => take_exponent(text, at)?,
+        _ => (0, at),
+    };
+    let places = i32::try_from(point.map_or(0, |before| digits.wrapping_sub(before))).ok()?;
+    let scale = exponent.wrapping_sub(places);
     #[expect(clippy::cast_precision_loss, reason = "fifteen digits are below 2^53")]
     let number = number as f64;
-    let places = point.map_or(0, |before| whole.wrapping_sub(before));
-    let value = if places == 0 { number } else { number / POWERS.get(usize::try_from(places).ok()?)? };
-    Some(if negative { -value } else { value })
+    let power = POWERS.get(usize::try_from(scale.unsigned_abs()).ok()?)?;
+    let value = if scale < 0 { number / power } else { number * power };
+    Some((if is_negative { -value } else { value }, at))
+}
+
+/// Parses an exponent of at most three digits; its letter is at `at`. Returns it and its end.
+fn take_exponent(text: &[u8], at: usize) -> Option<(i32, usize)> {
+    let (sign, digits) = match text.get(at.wrapping_add(1))? {
+        b'-' => (-1, at.wrapping_add(2)),
+        b'+' => (1, at.wrapping_add(2)),
+        _ => (1, at.wrapping_add(1)),
+    };
+    let (mut exponent, mut at) = (0_i32, digits);
+    while let Some(digit @ b'0'..=b'9') = text.get(at) {
+        exponent = exponent.wrapping_mul(10).wrapping_add(i32::from(digit.wrapping_sub(b'0')));
+        at = at.wrapping_add(1);
+    }
+    (1..=3).contains(&at.wrapping_sub(digits)).then_some((exponent.wrapping_mul(sign), at))
 }
 
 /// Parses whole milliseconds with an optional sign.
@@ -179,6 +204,11 @@ mod tests {
             ("999999999999999", 999_999_999_999_999.0),
             ("0.00000000000001", 1e-14),
             ("9007199254740993", 9_007_199_254_740_992.0),
+            ("123456789012345e22", 1.234_567_890_123_45e36),
+            ("1e22", 1e22),
+            ("1e23", 1e23),
+            ("0.00000000000001e-9", 1e-23),
+            ("3E-0022", 3e-22),
         ];
         for (text, expected) in cases {
             assert_eq!(parse_value(text).map(f64::to_bits), Ok(f64::to_bits(expected)), "{text}");
@@ -243,7 +273,10 @@ mod tests {
         }
 
         #[test]
-        fn short_numbers_parse_as_in_the_standard_library(text in "-?[0-9]{0,8}\\.?[0-9]{0,8}") {
+        fn short_numbers_parse_as_in_the_standard_library(
+            text in "-?[0-9]{0,8}\\.?[0-9]{0,8}([eE][+-]?[0-9]{0,3})?",
+        ) {
+            prop_assume!(text.parse::<f64>().map_or(true, f64::is_finite));
             let expected = text.parse::<f64>().map_err(|_| ValueError::NotANumber);
             prop_assert_eq!(parse_value(&text).map(f64::to_bits), expected.map(f64::to_bits));
         }

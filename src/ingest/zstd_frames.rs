@@ -31,7 +31,7 @@ pub(super) fn decompress<'a>(
     let invalid = |error: std::io::Error| ZstdError(error.to_string());
     let mut decoder = Decoder::with_buffer(body).map_err(invalid)?;
     decoder.window_log_max(WINDOW_LOG_MAX).map_err(invalid)?;
-    let message = read_decompressed(decoder, limits, out, |error| invalid(error).into())?;
+    let message = read_decompressed(decoder, limits, 0, out, |error| invalid(error).into())?;
     super::check_memory(message.len())?;
     Ok(message)
 }

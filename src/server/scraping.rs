@@ -1,6 +1,7 @@
 //! Scraping as a part of the server: the file of `--scrape-config`, its organisation, and its
 //! reload at SIGHUP.
 
+mod commits;
 mod own;
 mod pool;
 mod sink;
@@ -22,6 +23,7 @@ use crate::scrape::run::{ScrapeDeps, ScrapeRunSettings, offset_seed};
 use crate::scrape::{ScrapeSource, Scrapers, ScrapersDeps};
 use crate::sync::IgnorePoison as _;
 use crate::tasks::host_name;
+use commits::ScrapeCommits;
 use pool::ScrapePoolThreads;
 use sink::StoreSink;
 
@@ -198,11 +200,14 @@ impl Server {
         let config = settings.config.as_deref().map(read).transpose().map_err(ServerError::Scrape)?;
         config.iter().for_each(|config| report_notices(config));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let pool = ScrapePoolThreads::start(cores.saturating_mul(2)).map_err(ServerError::Thread)?;
+        let commits = Arc::new(ScrapeCommits::new(Arc::clone(&self.tsdb)));
+        let at_rest = Arc::clone(&commits);
+        let pool = ScrapePoolThreads::start(cores.saturating_mul(2), move || at_rest.write());
         let sink = Arc::new(StoreSink {
             tsdb: Arc::clone(&self.tsdb),
             identity: Arc::clone(&self.identity),
-            pool,
+            pool: Arc::new(pool.map_err(ServerError::Thread)?),
+            commits,
             may_write: OnceLock::new(),
         });
         let external = config.as_ref().map_or_else(Labels::default, |config| config.external_labels.clone());
@@ -243,7 +248,7 @@ impl Server {
                 if let Some(scraping) = own.upgrade() {
                     let work = Arc::downgrade(&scraping);
                     let reload = move || drop(work.upgrade().map(|scraping| scraping.reload()));
-                    scraping.sink.pool.spawn(Box::new(reload));
+                    scraping.sink.pool.spawn(Box::new(reload), Duration::ZERO);
                 }
             });
         }

@@ -43,9 +43,9 @@ use promlet::model::{ByteBudget, Labels, OrgId, OrgSlug, Timestamp, WriteBatch};
 use promlet::notify::edge::{NotifyDeps, NotifyHub};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
 use promlet::rules::RuleEngine;
-use promlet::scrape::run::{ScrapeDeps, ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
+use promlet::scrape::run::{ScrapeDeps, ScrapeDone, ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
 use promlet::scrape::{ScrapeMemory, Scrapers, ScrapersDeps};
-use promlet::tsdb::{self, KeyedBatch, LabelsKey, Tsdb};
+use promlet::tsdb::{self, Appended, KeyedBatch, LabelsKey, Tsdb};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tower::ServiceExt as _;
@@ -571,14 +571,14 @@ impl Reply {
 struct ScrapeStore(Arc<Tsdb>);
 
 impl ScrapeSink for ScrapeStore {
-    fn spawn(&self, _: OrgId, work: ScrapeWork) -> bool {
+    fn spawn(&self, _: OrgId, work: ScrapeWork, _: Duration) -> bool {
         std::thread::spawn(work);
         true
     }
 
-    fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp) -> Result<ScrapeStored, String> {
-        let report = self.0.append(org, batch, now).map_err(|error| error.to_string())?;
-        Ok(ScrapeStored { refused: report.refused, reason: None })
+    fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp, done: ScrapeDone) {
+        let report = self.0.append(org, batch, now).map_err(|error| error.to_string());
+        done(report.map(|report| ScrapeStored { refused: report.refused, reason: None }));
     }
 
     fn series_keys(&self, org: OrgId, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
@@ -590,9 +590,21 @@ impl ScrapeSink for ScrapeStore {
         org: OrgId,
         batch: KeyedBatch<'_>,
         now: Timestamp,
-    ) -> Result<Option<ScrapeStored>, String> {
-        let report = self.0.append_keyed(org, batch, now).map_err(|error| error.to_string())?;
-        Ok(report.map(|report| ScrapeStored { refused: report.refused, reason: None }))
+        done: ScrapeDone,
+    ) -> Result<(), ScrapeDone> {
+        let appending = match self.0.prepare_keyed(org, batch, now) {
+            Ok(Some(appending)) => appending,
+            Ok(None) => return Err(done),
+            Err(error) => {
+                done(Err(error.to_string()));
+                return Ok(());
+            }
+        };
+        self.0.commit_then(appending, move |appended| {
+            let report = appended.map(Appended::report).map_err(|error| error.to_string());
+            done(report.map(|report| ScrapeStored { refused: report.refused, reason: None }));
+        });
+        Ok(())
     }
 
     fn live_series(&self, _: OrgId, _: &Labels, _: Timestamp) -> Vec<ScrapeLiveSeries> {

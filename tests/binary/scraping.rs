@@ -163,6 +163,41 @@ fn metadata_that_targets_disagree_about_has_each_variant_and_the_configuration_i
 }
 
 #[test]
+fn targets_that_are_scraped_at_the_same_time_have_their_own_results() {
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
+    let config = dir.path().join("prometheus.yml");
+    let at = promlet::clock::Clock::System.now().as_ms();
+    // Both send the same series with the same time. The value that comes second is refused in each
+    // scrape, by labels and later by keys.
+    let shared = |own: u32| {
+        let body = format!("shared{{job=\"x\", instance=\"x\"}} {own} {at}\nown {own}\n");
+        target(move |stream| respond(stream, "", body.as_bytes()))
+    };
+    let jobs: String = (1..=2)
+        .map(|own| job(&format!("job-{own}"), &shared(own)) + "  honor_labels: true\n")
+        .chain((3..=12).map(|own| job(&format!("job-{own}"), &metrics("own 3\n"))))
+        .collect();
+    fs::write(&config, format!("scrape_configs:\n{jobs}")).expect("written");
+    let server = start(&dir.path().join("store"), &config);
+    let cookie = server.sign_in();
+    value(&server, &cookie, "count(count_over_time(own[1m]) >= 4) == 12");
+    let refused = || {
+        let own = server.get("/metrics", &[]).body;
+        let counts = own.lines().filter(|line| line.starts_with("promlet_scrape_refused_samples_total{"));
+        let counts: Vec<f64> = counts.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+        (counts.iter().sum::<f64>() >= 3.0).then_some(counts)
+    };
+    eventually(WAIT, || server.get("/metrics", &[]).body, refused);
+    let reports = targets(&server, &cookie);
+    let errors: Vec<&str> = reports.iter().filter_map(|report| report["lastError"].as_str()).collect();
+    let named: Vec<&&str> = errors.iter().filter(|error| !error.is_empty()).collect();
+    assert_eq!((errors.len(), named.len()), (12, 1), "{errors:?}");
+    assert!(named[0].contains("\"shared\"") && named[0].contains("the series has"), "{named:?}");
+    assert!(reports.iter().all(|report| report["health"] == "up"), "{reports:?}");
+    assert!(server.terminate().success());
+}
+
+#[test]
 fn a_server_stores_its_own_metrics_only_where_the_setting_allows_it() {
     let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let serve = |mode: &[(&str, &str)]| {

@@ -4,6 +4,7 @@
 use super::families::CREATED_SUFFIX;
 use super::line::LineCursor;
 use super::{Format, lines};
+use crate::ingest::number;
 use crate::ingest::pairs::LabelPairs;
 use crate::model::Timestamp;
 
@@ -34,6 +35,14 @@ pub fn series_ends(body: &[u8], format: Format) -> Option<Vec<usize>> {
 /// follows.
 #[inline]
 pub fn take_value(rest: &mut &[u8], format: Format) -> Option<(f64, Option<Timestamp>)> {
+    // Nearly all lines end like this.
+    if let [b' ', value @ ..] = *rest
+        && let Some((number, length)) = number::take_short(value)
+        && let Some(after @ [b'\n', ..]) = value.get(length..)
+    {
+        *rest = after;
+        return Some((number, None));
+    }
     let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
     let (line, _) = rest.split_at_checked(length)?;
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -61,6 +70,30 @@ mod tests {
         assert_eq!(taken, [(1.0, None, 39), (2.0, Some(7), 14), (3.0, None, 0)]);
         assert_eq!(series_ends(body, Format::OpenMetrics).map(|ends| ends.len()), Some(2));
         assert_eq!(series_ends(b"a{ 1\n", Format::Prometheus), None);
+    }
+
+    #[test]
+    fn short_values_are_taken_as_long_ones_are() {
+        for value in
+            ["0", "-1.5", "1e+09", "1.7560473e+07", "5.", ".5", "0.1e-5", "1234567890123456", "NaN", "+1"]
+        {
+            let take = |tail: &str| {
+                let text = format!(" {value}{tail}");
+                let mut rest = text.as_bytes();
+                let (found, at) = take_value(&mut rest, Format::Prometheus).expect("valid");
+                (found.to_bits(), at, rest.len())
+            };
+            // Blanks and a carriage return before the end of the line lead to the other parser.
+            assert_eq!(take("\nup 1\n"), take(" \nup 1\n"), "{value}");
+            assert_eq!(take("\nup 1\n"), {
+                let (bits, at, rest) = take("\r\nup 1\n");
+                (bits, at, rest - 1)
+            });
+            assert_eq!(take("").0, take(" ").0, "{value}");
+        }
+        for wrong in [" 1e\n", " -\n", " .\n", " 1.2.3\n", " 1e1e1\n", " 1x\n", "\n", " \n"] {
+            assert_eq!(take_value(&mut wrong.as_bytes(), Format::Prometheus), None, "{wrong:?}");
+        }
     }
 
     #[test]

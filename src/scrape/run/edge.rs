@@ -5,6 +5,7 @@ mod task;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -29,37 +30,39 @@ const LIVE_MS: i64 = 600_000;
 /// A job for a thread that may block.
 pub type ScrapeWork = Box<dyn FnOnce() + Send>;
 
+/// Receives the result of storing a batch: when it is durable, or a sentence if nothing was stored.
+/// It must be short, because it may run on a thread that others wait for.
+pub type ScrapeDone = Box<dyn FnOnce(Result<ScrapeStored, String>) + Send>;
+
 /// The store of scraped samples, and the threads that decode them.
 pub trait ScrapeSink: Send + Sync + 'static {
-    /// Runs a job on a thread that may block. Returns false if it will not run, because too many
-    /// jobs wait.
-    fn spawn(&self, org: OrgId, work: ScrapeWork) -> bool;
+    /// Runs a job on a thread that may block. It begins within `patience` if a thread is free, so
+    /// that several jobs run together. Returns false if it will not run, because too many jobs
+    /// wait.
+    fn spawn(&self, org: OrgId, work: ScrapeWork, patience: Duration) -> bool;
 
-    /// Stores a batch, and returns when it is durable. Runs on a thread of
-    /// [`ScrapeSink::spawn`].
-    ///
-    /// # Errors
-    /// A sentence, if nothing was stored.
-    fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp) -> Result<ScrapeStored, String>;
+    /// Stores a batch, perhaps after the jobs of [`ScrapeSink::spawn`] that are due now. Runs on a
+    /// thread of one of them.
+    fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp, done: ScrapeDone);
 
-    /// Returns the store's keys of the series of a batch, in its order; none if the sink has no
-    /// [`ScrapeSink::commit_keyed`].
+    /// Returns the store's keys of the series of a batch that was passed to
+    /// [`ScrapeSink::commit`], in its order; none if the sink has no [`ScrapeSink::commit_keyed`].
     fn series_keys(&self, _org: OrgId, _batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
         Vec::new()
     }
 
-    /// Stores a batch as [`ScrapeSink::commit`] does, by the keys of its series. Returns None, and
-    /// stores nothing, if the store does not know all of them.
+    /// Stores a batch as [`ScrapeSink::commit`] does, by the keys of its series.
     ///
     /// # Errors
-    /// Those of [`ScrapeSink::commit`].
+    /// `done`, if nothing is stored because the store does not know all of them.
     fn commit_keyed(
         &self,
         _org: OrgId,
         _batch: KeyedBatch<'_>,
         _now: Timestamp,
-    ) -> Result<Option<ScrapeStored>, String> {
-        Ok(None)
+        done: ScrapeDone,
+    ) -> Result<(), ScrapeDone> {
+        Err(done)
     }
 
     /// Returns the series that have all of these labels, and a sample since `since` that is not a
@@ -320,12 +323,11 @@ impl ScrapeFleet {
                 if batch.is_empty() {
                     continue;
                 }
-                if let Err(error) = sink.commit(org, &batch.batch(), at) {
-                    tracing::warn!(org = org.0, "markers of a removed target were not stored: {error}");
-                }
+                let done = move |stored| warn_of_lost_markers(org, stored);
+                sink.commit(org, &batch.batch(), at, Box::new(done));
             }
         };
-        if !self.deps.sink.spawn(org, Box::new(work)) {
+        if !self.deps.sink.spawn(org, Box::new(work), Duration::ZERO) {
             tracing::warn!(org = org.0, "markers of removed targets were not stored: too many jobs wait");
         }
     }
@@ -334,6 +336,12 @@ impl ScrapeFleet {
     pub fn stop(&self) {
         let stopped = std::mem::take(&mut *self.running());
         stopped.values().for_each(|running| running.task.abort());
+    }
+}
+
+fn warn_of_lost_markers(org: OrgId, stored: Result<ScrapeStored, String>) {
+    if let Err(error) = stored {
+        tracing::warn!(org = org.0, "markers of a removed target were not stored: {error}");
     }
 }
 

@@ -28,8 +28,8 @@ mod template;
 
 pub use batch::ScrapeBatch;
 pub use edge::{
-    ScrapeDeps, ScrapeFleet, ScrapeLiveSeries, ScrapePlan, ScrapeRefusal, ScrapeSink, ScrapeStored,
-    ScrapeTargetReport, ScrapeWork,
+    ScrapeDeps, ScrapeDone, ScrapeFleet, ScrapeLiveSeries, ScrapePlan, ScrapeRefusal, ScrapeSink,
+    ScrapeStored, ScrapeTargetReport, ScrapeWork,
 };
 pub use error::ScrapeError;
 pub use metadata::{ScrapeMetadata, ScrapeMetadataEntry, ScrapeMetadataPool};

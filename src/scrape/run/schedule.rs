@@ -9,6 +9,12 @@ use crate::scrape::target::stable_hash;
 /// Equal distances between timestamps compress better.
 const TOLERANCE_MS: i64 = 2;
 
+/// The longest distance between two offsets, in milliseconds: targets with the same offset share
+/// the wake-ups and the sync of their scrapes.
+const STEP_MS_MAX: u64 = 100;
+/// The number of offsets in an interval shorter than a hundred [`STEP_MS_MAX`].
+const STEPS: u64 = 100;
+
 /// Returns the seed of all offsets of this server: servers with other external labels or another
 /// name scrape at other times.
 pub fn offset_seed(external: &Labels, host: &str) -> u64 {
@@ -37,7 +43,9 @@ impl ScrapeSchedule {
     /// Returns the schedule of a target. The first scrape is less than an interval after `now`.
     pub fn new(interval_ms: i64, target_hash: u64, seed: u64, now: Timestamp) -> ScrapeSchedule {
         let interval_ms = interval_ms.max(1);
-        let offset = (target_hash ^ seed) % interval_ms.unsigned_abs();
+        let interval = interval_ms.unsigned_abs();
+        let offset = (target_hash ^ seed) % interval;
+        let offset = offset - offset % (interval / STEPS).clamp(1, STEP_MS_MAX);
         let mut schedule =
             ScrapeSchedule { interval_ms, offset_ms: i64::try_from(offset).unwrap_or(0), next: now };
         schedule.align(now);
@@ -90,6 +98,8 @@ impl ScrapeSchedule {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -103,8 +113,8 @@ mod tests {
     #[test]
     fn a_scrape_that_is_at_most_two_milliseconds_late_has_the_planned_timestamp() {
         let mut schedule = ScrapeSchedule::new(10_000, 4_321, 0, NOW);
-        assert_eq!(schedule.next(), Timestamp::from_ms(1_700_000_004_321));
-        assert_eq!(schedule.wait(NOW), Duration::from_millis(4_198));
+        assert_eq!(schedule.next(), Timestamp::from_ms(1_700_000_004_300));
+        assert_eq!(schedule.wait(NOW), Duration::from_millis(4_177));
         let planned = schedule.next();
         assert_eq!(schedule.begin(planned.plus_ms(2)), start(planned, 0));
         assert_eq!(schedule.begin(planned.plus_ms(10_003)), start(planned.plus_ms(10_003), 0));
@@ -113,6 +123,17 @@ mod tests {
         let planned = fast.next();
         let begun = fast.begin(planned.plus_ms(2));
         assert_eq!(begun, start(planned.plus_ms(2), 0), "the tolerance is 1 % at most");
+    }
+
+    #[test]
+    fn targets_are_spread_over_the_interval_in_steps_of_a_hundredth_or_100_ms() {
+        for (interval_ms, steps) in [(1, 1), (50, 50), (1_000, 100), (10_000, 100), (60_000, 600)] {
+            let next = |hash| ScrapeSchedule::new(interval_ms, hash, 7, NOW).next().ms_since(NOW);
+            let offsets: BTreeSet<i64> = (0..200_000).map(next).collect();
+            assert_eq!(offsets.len(), steps, "{interval_ms}");
+            let step = interval_ms / i64::try_from(steps).expect("few");
+            assert!(offsets.iter().zip(offsets.iter().skip(1)).all(|(one, next)| next - one == step));
+        }
     }
 
     #[test]

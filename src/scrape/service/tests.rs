@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::model::{ByteBudget, EgressRules, Timestamp, WriteBatch};
 use crate::outbound::Egress;
 use crate::scrape::config::ScrapeFiles;
-use crate::scrape::run::{ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
+use crate::scrape::run::{ScrapeDone, ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
 
 const ORG: OrgId = OrgId(1);
 
@@ -21,13 +21,13 @@ struct Recorder {
 }
 
 impl ScrapeSink for Recorder {
-    fn spawn(&self, _: OrgId, work: ScrapeWork) -> bool {
+    fn spawn(&self, _: OrgId, work: ScrapeWork, _: Duration) -> bool {
         std::thread::spawn(work);
         true
     }
 
-    fn commit(&self, _: OrgId, _: &WriteBatch<'_>, _: Timestamp) -> Result<ScrapeStored, String> {
-        Ok(ScrapeStored::default())
+    fn commit(&self, _: OrgId, _: &WriteBatch<'_>, _: Timestamp, done: ScrapeDone) {
+        done(Ok(ScrapeStored::default()));
     }
 
     fn live_series(&self, _: OrgId, labels: &Labels, _: Timestamp) -> Vec<ScrapeLiveSeries> {

@@ -1,9 +1,11 @@
 //! Stores scraped samples, and remembers targets for the next start.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::commits::ScrapeCommits;
 use super::pool::ScrapePoolThreads;
 use crate::api::views::labels::labels_json;
 use crate::identity::Identity;
@@ -12,8 +14,8 @@ use crate::model::{
     Access, HistogramColumns, Labels, MatchOp, Matcher, OrgId, TimeRange, Timestamp, WriteBatch, is_stale,
 };
 use crate::scrape::ScrapeMemory;
-use crate::scrape::run::{ScrapeLiveSeries, ScrapeRefusal, ScrapeSink, ScrapeStored, ScrapeWork};
-use crate::tsdb::{AppendReport, KeyedBatch, LabelsKey, SampleColumns, Tsdb};
+use crate::scrape::run::{ScrapeDone, ScrapeLiveSeries, ScrapeRefusal, ScrapeSink, ScrapeStored, ScrapeWork};
+use crate::tsdb::{AppendReport, Appending, KeyedBatch, LabelsKey, SampleColumns, Tsdb};
 
 /// The most series of a lost target that get markers, inclusive.
 const LIVE_SERIES_MAX: usize = 1_000_000;
@@ -27,7 +29,8 @@ pub(super) type WriteCheck = Box<dyn Fn(OrgId) -> Result<(), String> + Send + Sy
 pub(super) struct StoreSink {
     pub(super) tsdb: Arc<Tsdb>,
     pub(super) identity: Arc<Identity>,
-    pub(super) pool: ScrapePoolThreads,
+    pub(super) pool: Arc<ScrapePoolThreads>,
+    pub(super) commits: Arc<ScrapeCommits>,
     /// Unset until the routes exist.
     pub(super) may_write: OnceLock<WriteCheck>,
 }
@@ -52,15 +55,35 @@ fn stored(report: &AppendReport) -> ScrapeStored {
     ScrapeStored { refused: report.refused, reason }
 }
 
+impl StoreSink {
+    /// Lets a prepared batch wait for others.
+    fn add(&self, batch: Appending, samples: usize, done: ScrapeDone) {
+        let pool = Arc::clone(&self.pool);
+        self.commits.add(batch, samples, move |result| match result {
+            Err(error) => done(Err(with_sources(&error))),
+            Ok(appended) if appended.has_refusals() => {
+                // The report reads labels, for which the log cannot wait. A pool that has stopped
+                // reports to nobody.
+                let work = move || done(Ok(stored(&appended.report())));
+                pool.spawn(Box::new(work), Duration::ZERO);
+            }
+            Ok(_) => done(Ok(ScrapeStored::default())),
+        });
+    }
+}
+
 impl ScrapeSink for StoreSink {
-    fn spawn(&self, _: OrgId, work: ScrapeWork) -> bool {
-        self.pool.spawn(work)
+    fn spawn(&self, _: OrgId, work: ScrapeWork, patience: Duration) -> bool {
+        self.pool.spawn(work, patience)
     }
 
-    fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp) -> Result<ScrapeStored, String> {
-        self.check_writes(org)?;
-        let report = self.tsdb.append(org, batch, now).map_err(|error| with_sources(&error))?;
-        Ok(stored(&report))
+    fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp, done: ScrapeDone) {
+        let samples = batch.samples.len().saturating_add(batch.histograms.len());
+        let prepare = || self.tsdb.prepare(org, batch, now).map_err(|error| with_sources(&error));
+        match self.check_writes(org).and_then(|()| prepare()) {
+            Ok(prepared) => self.add(prepared, samples, done),
+            Err(error) => done(Err(error)),
+        }
     }
 
     fn series_keys(&self, org: OrgId, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
@@ -72,10 +95,16 @@ impl ScrapeSink for StoreSink {
         org: OrgId,
         batch: KeyedBatch<'_>,
         now: Timestamp,
-    ) -> Result<Option<ScrapeStored>, String> {
-        self.check_writes(org)?;
-        let report = self.tsdb.append_keyed(org, batch, now).map_err(|error| with_sources(&error))?;
-        Ok(report.as_ref().map(stored))
+        done: ScrapeDone,
+    ) -> Result<(), ScrapeDone> {
+        let samples = batch.samples.len();
+        let prepare = || self.tsdb.prepare_keyed(org, batch, now).map_err(|error| with_sources(&error));
+        match self.check_writes(org).and_then(|()| prepare()) {
+            Ok(Some(prepared)) => self.add(prepared, samples, done),
+            Ok(None) => return Err(done),
+            Err(error) => done(Err(error)),
+        }
+        Ok(())
     }
 
     fn live_series(&self, org: OrgId, labels: &Labels, since: Timestamp) -> Vec<ScrapeLiveSeries> {

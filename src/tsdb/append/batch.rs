@@ -94,6 +94,11 @@ pub struct Appended {
 }
 
 impl Appended {
+    /// Returns whether samples were refused.
+    pub const fn has_refusals(&self) -> bool {
+        self.context.report.refused > 0
+    }
+
     /// Returns the numbers of stored and refused samples. Reads the labels of refused series, if
     /// there are any.
     pub fn report(self) -> AppendReport {

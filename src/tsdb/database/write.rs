@@ -80,7 +80,7 @@ impl Tsdb {
         self.finish(appending)
     }
 
-    /// Returns the keys of the series of a batch, in its order, for [`Tsdb::append_keyed`]. They
+    /// Returns the keys of the series of a batch, in its order, for [`Tsdb::prepare_keyed`]. They
     /// are valid for this organisation until the store is closed. Returns none for an organisation
     /// without a store.
     pub fn series_keys(&self, org: OrgId, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
@@ -89,24 +89,22 @@ impl Tsdb {
         batch.series.iter().map(|series| domain.key(series.raw_labels)).collect()
     }
 
-    /// Stores a batch like [`Tsdb::append`], by the keys of its series. Returns None, and stores
-    /// nothing, if a series is not known by its key any more: the caller must send its labels.
+    /// Does the first half of [`Tsdb::append`] for a batch by the keys of its series. Returns None
+    /// if a series is not known by its key any more: the caller must send its labels.
     ///
     /// # Errors
     /// Those of [`Tsdb::append`].
-    pub fn append_keyed(
+    pub fn prepare_keyed(
         &self,
         org: OrgId,
         batch: KeyedBatch<'_>,
         now: Timestamp,
-    ) -> Result<Option<AppendReport>, AppendError> {
+    ) -> Result<Option<Appending>, AppendError> {
         let builder = BatchBuilder::default();
         let (keys, batch) = batch.split(&builder);
         let store = self.admit(org, &batch, now)?;
-        let Some(prepared) = prepare_keyed(&store, keys, &batch, self.request_clock(now))? else {
-            return Ok(None);
-        };
-        self.finish(self.appending(store, prepared, now)).map(Some)
+        let prepared = prepare_keyed(&store, keys, &batch, self.request_clock(now))?;
+        Ok(prepared.map(|prepared| self.appending(store, prepared, now)))
     }
 
     /// Does the second half of [`Tsdb::append`] without waiting for the disk. `done` is called with
@@ -119,14 +117,29 @@ impl Tsdb {
         appending: Appending,
         done: impl FnOnce(Result<Appended, AppendError>) + Send + 'static,
     ) {
-        let Appending { drafts, context } = appending;
-        let now = context.now;
-        let finish = move |result: Result<Vec<ApplyOutcome>, AppendError>| {
-            done(result.map(|outcomes| context.applied(outcomes)));
-        };
+        self.commit_all_then([(appending, done)]);
+    }
+
+    /// Like [`Tsdb::commit_then`] for several batches, which one sync makes durable if a group of
+    /// the log holds them. Each has its own result.
+    pub fn commit_all_then<D>(&self, batches: impl IntoIterator<Item = (Appending, D)>)
+    where
+        D: FnOnce(Result<Appended, AppendError>) + Send + 'static,
+    {
+        let callers = batches.into_iter().map(|(Appending { drafts, context }, done)| {
+            let now = context.now;
+            let finish = move |result: Result<Vec<ApplyOutcome>, AppendError>| {
+                done(result.map(|outcomes| context.applied(outcomes)));
+            };
+            (drafts, now, finish)
+        });
         match &self.log {
-            Sink::Log(log) => log.commit_then(drafts, now, Box::new(finish)),
-            Sink::Memory(_) | Sink::ReadOnly { .. } => finish(self.commit(drafts, now)),
+            Sink::Log(log) => log.commit_all_then(
+                callers.map(|(drafts, now, finish)| (drafts, now, Box::new(finish) as Box<_>)),
+            ),
+            Sink::Memory(_) | Sink::ReadOnly { .. } => {
+                callers.for_each(|(drafts, now, finish)| finish(self.commit(drafts, now)));
+            }
         }
     }
 

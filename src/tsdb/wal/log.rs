@@ -460,11 +460,24 @@ impl Log {
         outcomes.recv().map_err(ended)?
     }
 
-    /// Like [`Log::commit`] without waiting: `done` gets the result, perhaps before this returns.
-    /// Unless another thread writes, this one writes all queued records, including those that
-    /// arrive meanwhile. So no request should wait for the caller.
-    pub(in crate::tsdb) fn commit_then(&self, drafts: Vec<Draft>, now: Timestamp, done: Done) {
-        self.submit(drafts, now, done);
+    /// Like [`Log::commit`] for several callers, without waiting: each `done` gets the result of
+    /// its records, perhaps before this returns. One sync makes all records durable that one group
+    /// holds. Unless another thread writes, this one writes all queued records, including those
+    /// that arrive meanwhile. So no request should wait for the caller.
+    pub(in crate::tsdb) fn commit_all_then(
+        &self,
+        callers: impl IntoIterator<Item = (Vec<Draft>, Timestamp, Done)>,
+    ) {
+        let mut bytes = 0;
+        for (drafts, now, done) in callers {
+            bytes += drafts.iter().map(|draft| draft.body.len()).sum::<usize>();
+            self.submit(drafts, now, done);
+            // `submit` could otherwise wait for space that only this thread makes.
+            if bytes >= BODY_BYTES_WRITTEN_MAX {
+                bytes = 0;
+                while self.write_group() {}
+            }
+        }
         while self.write_group() {}
     }
 

@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-use super::{ScrapeDeps, ScrapeSink, ScrapeStored, TargetCommand};
+use super::{ScrapeDeps, ScrapeDone, ScrapeStored, TargetCommand, warn_of_lost_markers};
 use crate::clock::Stopwatch;
 use crate::ingest::{DecodeError, DecodeLimits, gzip};
 use crate::model::{OrgId, Timestamp};
@@ -21,7 +21,7 @@ use crate::scrape::run::target_run::{ScrapeFacts, ScrapeRun};
 use crate::scrape::target::ScrapeTarget;
 use crate::sync::IgnorePoison as _;
 
-/// A target, its state, and its connection.
+/// A target, its state, and its connection with the request that is sent on it.
 pub(super) struct TargetTask {
     org: OrgId,
     deps: ScrapeDeps,
@@ -29,7 +29,7 @@ pub(super) struct TargetTask {
     run: Arc<Mutex<ScrapeRun>>,
     status: Arc<Mutex<ScrapeStatus>>,
     commands: watch::Receiver<TargetCommand>,
-    connection: Option<PullServer>,
+    connection: Option<(PullServer, PullRequest)>,
 }
 
 /// A scrape that has been fetched.
@@ -109,43 +109,31 @@ impl TargetTask {
             None => self.fetch(command).await,
         };
         let scrape = FetchedScrape { at, duration: watch.elapsed(), fetched };
+        let patience = patience(self.run.lock().ignore_poison().wait(self.deps.clock.now()));
         let (org, deps, run) = (self.org, self.deps.clone(), Arc::clone(&self.run));
-        let done = self.work(move || {
-            let mut run = run.lock().ignore_poison();
-            finish(&mut run, scrape, org, &deps);
-        });
-        if done.await.is_err() {
-            let mut run = self.run.lock().ignore_poison();
+        let work = move |reply| finish(&mut run.lock().ignore_poison(), scrape, (org, &deps), reply);
+        let stored = self.work(work, patience).await;
+        let mut run = self.run.lock().ignore_poison();
+        let stored = stored.unwrap_or_else(|| {
             run.count_dropped();
-            record(&mut run, Err("too many responses wait".to_owned()), self.org);
-        }
-        *self.status.lock().ignore_poison() = self.run.lock().ignore_poison().status().clone();
+            Err("too many responses wait".to_owned())
+        });
+        record(&mut run, stored, self.org);
+        *self.status.lock().ignore_poison() = run.status().clone();
     }
 
     async fn fetch(&mut self, command: &TargetCommand) -> Result<PullResponse, ScrapeError> {
         let target = &command.plan.target;
         let client = command.client.as_ref().map_err(|reason| ScrapeError::Job(reason.to_string()))?;
-        let connection = match &mut self.connection {
+        let (server, request) = match &mut self.connection {
             Some(connection) => connection,
             none => {
                 let server = client.server(&target.base).map_err(ScrapeError::Job)?;
-                none.insert(server.with_budget(&self.deps.bodies))
+                let request = request(target, &self.deps.settings.limits);
+                none.insert((server.with_budget(&self.deps.bodies), request))
             }
         };
-        let job = &target.job;
-        let timeout = Duration::from_millis(target.timeout_ms.unsigned_abs());
-        let encoding = if job.enable_compression { "gzip" } else { "identity" };
-        let request = PullRequest {
-            path_and_query: target.path_and_query.clone(),
-            headers: vec![
-                ("accept", accept_header(&job.protocols, job.name_escaping)),
-                ("accept-encoding", encoding.to_owned()),
-                ("x-prometheus-scrape-timeout-seconds", seconds(timeout)),
-            ],
-            timeout,
-            body_bytes_max: body_bytes_max(job, &self.deps.settings.limits),
-        };
-        connection.get(&request).await.map_err(|error| match error {
+        server.get(request).await.map_err(|error| match error {
             TargetError::TooLarge(bytes) => ScrapeError::BodySize(bytes),
             error => ScrapeError::Fetch(error),
         })
@@ -154,34 +142,68 @@ impl TargetTask {
     /// Stores the markers of a removed target.
     async fn end(&self) {
         let (org, deps, run) = (self.org, self.deps.clone(), Arc::clone(&self.run));
-        let done = self.work(move || {
+        let work = move |reply: StoreReply| {
             let mut run = run.lock().ignore_poison();
             let (at, _) = run.end_times();
             let batch = run.end(at);
-            if let Err(error) = commit(&*deps.sink, org, &batch, deps.clock.now()) {
-                tracing::warn!(org = org.0, "markers of a removed target were not stored: {error}");
-            }
-        });
-        if done.await.is_err() {
-            tracing::warn!(org = self.org.0, "markers of a removed target were not stored");
-        }
+            commit((org, &deps), &batch, reply.done());
+        };
+        let stored = self.work(work, Duration::ZERO).await;
+        warn_of_lost_markers(org, stored.unwrap_or_else(|| Err("too many jobs wait".to_owned())));
     }
 
-    /// Runs work on a thread that may block. The receiver gets an error if it did not run.
-    fn work(&self, work: impl FnOnce() + Send + 'static) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        let is_spawned = self.deps.sink.spawn(
-            self.org,
-            Box::new(move || {
-                // A panic has been logged by the hook of the process.
-                let _ = catch_unwind(AssertUnwindSafe(work));
-                let _ = sender.send(());
-            }),
-        );
-        if !is_spawned {
+    /// Runs work on a thread that may block, and returns its reply; `None` if it did not run.
+    async fn work(
+        &self,
+        work: impl FnOnce(StoreReply) + Send + 'static,
+        patience: Duration,
+    ) -> Option<Result<ScrapeStored, String>> {
+        let (sender, mut replies) = mpsc::channel(1);
+        let run = move || {
+            // A panic has been logged by the hook of the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| work(StoreReply(sender))));
+        };
+        if !self.deps.sink.spawn(self.org, Box::new(run), patience) {
             tracing::debug!("a scrape was dropped, because too many responses wait");
         }
-        receiver
+        replies.recv().await
+    }
+}
+
+/// The way back to a task that waits for its samples to be stored. The first reply counts.
+#[derive(Clone)]
+struct StoreReply(mpsc::Sender<Result<ScrapeStored, String>>);
+
+impl StoreReply {
+    fn done(self) -> ScrapeDone {
+        // The task may have ended.
+        Box::new(move |stored| drop(self.0.try_send(stored)))
+    }
+}
+
+/// The longest time that a response waits for others.
+const PATIENCE_MAX: Duration = Duration::from_millis(80);
+
+/// Returns the time that a response may wait for others: a quarter of the time until the next
+/// scrape, which it must not delay.
+fn patience(until_next: Duration) -> Duration {
+    (until_next / 4).min(PATIENCE_MAX)
+}
+
+/// Returns the request of every scrape of a target.
+fn request(target: &ScrapeTarget, limits: &DecodeLimits) -> PullRequest {
+    let job = &target.job;
+    let timeout = Duration::from_millis(target.timeout_ms.unsigned_abs());
+    let encoding = if job.enable_compression { "gzip" } else { "identity" };
+    PullRequest {
+        path_and_query: target.path_and_query.clone(),
+        headers: vec![
+            ("accept", accept_header(&job.protocols, job.name_escaping)),
+            ("accept-encoding", encoding.to_owned()),
+            ("x-prometheus-scrape-timeout-seconds", seconds(timeout)),
+        ],
+        timeout,
+        body_bytes_max: body_bytes_max(job, limits),
     }
 }
 
@@ -199,9 +221,13 @@ fn seconds(timeout: Duration) -> String {
     format!("{}", timeout.as_secs_f64())
 }
 
+/// Where samples are stored.
+type ScrapeStore<'d> = (OrgId, &'d ScrapeDeps);
+
 /// Decodes a response and stores its samples. After a panic, the scrape counts as failed.
-fn finish(run: &mut ScrapeRun, scrape: FetchedScrape, org: OrgId, deps: &ScrapeDeps) {
+fn finish(run: &mut ScrapeRun, scrape: FetchedScrape, store: ScrapeStore<'_>, reply: StoreReply) {
     let FetchedScrape { at, duration, fetched } = scrape;
+    let (org, deps) = store;
     let worked = catch_unwind(AssertUnwindSafe(|| {
         let job = Arc::clone(&run.target().job);
         let mut scratch = Vec::new();
@@ -216,23 +242,22 @@ fn finish(run: &mut ScrapeRun, scrape: FetchedScrape, org: OrgId, deps: &ScrapeD
             Ok(ScrapeBody { format, bytes })
         });
         let facts = ScrapeFacts { at, duration, body_bytes };
-        if let Ok(body) = &body
-            && repeat(run, facts, *body, org, deps)
-        {
-            return;
+        let mut done = reply.clone().done();
+        if let Ok(body) = &body {
+            match repeat(run, facts, *body, store, done) {
+                Ok(()) => return,
+                Err(unused) => done = unused,
+            }
         }
         let outcome = run.finish(facts, body);
-        let stored = commit(&*deps.sink, org, &outcome.batch, deps.clock.now());
-        let is_stored = stored.is_ok();
-        record(run, stored, org);
-        if is_stored && run.wants_keys() {
+        commit(store, &outcome.batch, done);
+        if run.wants_keys() {
             run.set_keys(deps.sink.series_keys(org, &outcome.batch.batch()));
         }
     }));
     if worked.is_err() {
         let outcome = run.finish(ScrapeFacts { at, duration, body_bytes: 0 }, Err(ScrapeError::Panicked));
-        let stored = commit(&*deps.sink, org, &outcome.batch, deps.clock.now());
-        record(run, stored, org);
+        commit(store, &outcome.batch, reply.done());
     }
 }
 
@@ -244,34 +269,29 @@ fn record(run: &mut ScrapeRun, stored: Result<ScrapeStored, String>, org: OrgId)
     }
 }
 
-/// Stores a response that differs from the last one only in its values. Returns false, and stores
-/// nothing, if it differs otherwise or if the store does not know its series any more.
+/// Stores a response that differs from the last one only in its values.
+///
+/// # Errors
+/// `done`, and nothing is stored, if it differs otherwise or if the store does not know its series
+/// any more.
 fn repeat(
     run: &mut ScrapeRun,
     facts: ScrapeFacts,
     body: ScrapeBody<'_>,
-    org: OrgId,
-    deps: &ScrapeDeps,
-) -> bool {
-    let Some(batch) = run.repeat(facts, body) else { return false };
-    let Some(stored) = deps.sink.commit_keyed(org, batch, deps.clock.now()).transpose() else {
-        return false;
-    };
+    (org, deps): ScrapeStore<'_>,
+    done: ScrapeDone,
+) -> Result<(), ScrapeDone> {
+    let Some(batch) = run.repeat(facts, body) else { return Err(done) };
+    deps.sink.commit_keyed(org, batch, deps.clock.now(), done)?;
     run.repeated(facts);
-    record(run, stored, org);
-    true
+    Ok(())
 }
 
-fn commit(
-    sink: &dyn ScrapeSink,
-    org: OrgId,
-    batch: &ScrapeBatch,
-    now: Timestamp,
-) -> Result<ScrapeStored, String> {
-    if batch.is_empty() {
-        return Ok(ScrapeStored::default());
+fn commit((org, deps): ScrapeStore<'_>, batch: &ScrapeBatch, done: ScrapeDone) {
+    match batch.is_empty() {
+        true => done(Ok(ScrapeStored::default())),
+        false => deps.sink.commit(org, &batch.batch(), deps.clock.now(), done),
     }
-    sink.commit(org, &batch.batch(), now)
 }
 
 /// Returns the decompressed body.

@@ -104,7 +104,7 @@ struct MemorySink {
 }
 
 impl ScrapeSink for MemorySink {
-    fn spawn(&self, _: OrgId, work: ScrapeWork) -> bool {
+    fn spawn(&self, _: OrgId, work: ScrapeWork, _: Duration) -> bool {
         if self.is_full.load(Ordering::SeqCst) {
             return false;
         }
@@ -112,11 +112,11 @@ impl ScrapeSink for MemorySink {
         true
     }
 
-    fn commit(&self, _: OrgId, batch: &WriteBatch<'_>, _: Timestamp) -> Result<ScrapeStored, String> {
+    fn commit(&self, _: OrgId, batch: &WriteBatch<'_>, _: Timestamp, done: ScrapeDone) {
         assert!(!self.panics.swap(false, Ordering::SeqCst), "the panic of a test");
         let at = batch.samples.first().map_or(Timestamp::MIN, |sample| sample.at);
         self.lines.lock().expect("no panic").extend(formatted_batch(batch, at));
-        Ok(ScrapeStored::default())
+        done(Ok(ScrapeStored::default()));
     }
 
     fn series_keys(&self, _: OrgId, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
@@ -128,9 +128,11 @@ impl ScrapeSink for MemorySink {
         org: OrgId,
         batch: KeyedBatch<'_>,
         now: Timestamp,
-    ) -> Result<Option<ScrapeStored>, String> {
+        done: ScrapeDone,
+    ) -> Result<(), ScrapeDone> {
         self.keyed.fetch_add(1, Ordering::SeqCst);
-        self.keys.with_labels(batch, |batch| self.commit(org, batch, now)).map(Some)
+        self.keys.with_labels(batch, |batch| self.commit(org, batch, now, done));
+        Ok(())
     }
 
     fn live_series(&self, _: OrgId, labels: &Labels, _: Timestamp) -> Vec<ScrapeLiveSeries> {

@@ -241,7 +241,7 @@ fn series_with_timestamps_are_tracked_only_if_it_is_configured() {
 fn a_sample_that_occurs_twice_counts_once() {
     let mut driver = Driver::new(job());
     for scrape in 1..3 {
-        let found = driver.scrape("a 1\na 2\nb 3\na 4\na 5 1700000000000\n");
+        let found = driver.scrape("a 1\na 2\nb 3\na 4\na 5 1700000000007\n");
         assert_eq!(found[..2], ["a{instance=h:1,job=j} 1", "b{instance=h:1,job=j} 3"]);
         assert!(found[2].starts_with("a{instance=h:1,job=j} 5@"), "{found:?}");
         let status = driver.run.status();
