@@ -891,7 +891,8 @@ const fn remote_write(path: &'static str) -> Operation {
         ..at(path)
     }
     .responses(&[(204, "", "Every sample is stored; the header Durability is synced or buffered. For remote write 2.0, the headers \
-          X-Prometheus-Remote-Write-{Samples,Histograms,Exemplars}-Written contain the numbers of stored items, also with status 400")])
+          X-Prometheus-Remote-Write-{Samples,Histograms,Exemplars}-Written contain the numbers of stored items, also with status 400. \
+          A request with Priority: u=7 gives way: while others send requests, the response waits, and has Gave-Way: 1")])
     .errors(&[
         Code::IngestThrottled,
         Code::AtCapacity,
