@@ -1,9 +1,10 @@
-//! History in and out: `cargo bench --features peers --bench history [-- PART [SERIES [HOURS [COPIES
-//! [SECONDS]]]]]`. PART is `copies`, `live` or `all`, which is the default.
+//! History in and out: `cargo bench --features peers --bench history [-- PART [SERIES [HOURS
+//! [COPIES [SECONDS]]]]]`. PART is `copies`, `live` or `all`, which is the default.
 //!
 //! promtool makes blocks of SERIES series (5,000) with HOURS hours (12) of samples, one every 15 s.
 //! The target folder keeps them. Large blocks have the same samples COPIES times (7), each with a
-//! label of its own; promlet exports them from a store into which the blocks were imported so often.
+//! label of its own; promlet exports them from a store into which the blocks were imported so
+//! often.
 //!
 //! * `copies`: time, CPU time and peak memory of `promlet import` into a stopped folder and into a
 //!   running server, of `vmctl prometheus` into VictoriaMetrics, and of `promlet export`, in turns.
@@ -13,8 +14,8 @@
 //!   while the import is stopped, in slices of SECONDS (5).
 //!
 //! Fails if a sample is lost, or if an answer differs from that of a Prometheus on the blocks of
-//! promtool. A missed goal is printed only, because other programs may use the processors. Times are
-//! medians of [`TURNS`], or of all slices.
+//! promtool. A missed goal is printed only, because other programs may use the processors. Times
+//! are medians of [`TURNS`], or of all slices.
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 

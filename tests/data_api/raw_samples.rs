@@ -66,7 +66,7 @@ async fn the_trailer_of_an_export_is_in_the_document() {
     {
         let reply = fixture.get(&format!("{path}?format=csv")).await;
         let trailer = reply.header("trailer");
-        let responses = &document["paths"][format!("/orgs/{{slug}}/{path}")][method]["responses"];
+        let responses = &document["paths"][format!("/api/v1/orgs/{{slug}}/{path}")][method]["responses"];
         let description = responses["200"]["description"].as_str().unwrap_or_default();
         assert!(!trailer.is_empty() && description.contains(trailer), "{method} {path}: {description}");
     }
