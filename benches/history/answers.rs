@@ -47,7 +47,7 @@ impl Queried {
     }
 
     /// Returns the number of samples that match within a number of seconds before a time.
-    pub(crate) fn count(&self, matchers: &str, seconds: i64, end_s: i64) -> u64 {
+    pub(crate) fn count(&self, matchers: &str, seconds: i64, end_s: i64) -> f64 {
         let path = format!("label/__name__/values?start={}&end={end_s}", end_s - seconds);
         let names = self.get(&path);
         // Series of several metrics may differ in their names only, which the function removes.
@@ -56,7 +56,7 @@ impl Queried {
             let expr = format!("sum(count_over_time({name}{{{matchers}}}[{seconds}s]))");
             let found = self.get(&format!("query?query={}&time={end_s}", percent(&expr)));
             let value = found["result"][0]["value"][1].as_str();
-            value.map_or(0.0, |text| text.parse::<f64>().expect("a number")) as u64
+            value.map_or(0.0, |text| text.parse::<f64>().expect("a number"))
         };
         names.as_array().expect("a list").iter().map(of_name).sum()
     }
@@ -66,7 +66,7 @@ impl Queried {
         // The start of a window is not in it.
         let seconds = blocks.end_s - blocks.start_s + 1;
         let found = self.count(matchers, seconds, blocks.end_s);
-        assert_eq!(found, blocks.samples, "{who}: samples that match {{{matchers}}}");
+        assert_eq!(found, blocks.samples as f64, "{who}: samples that match {{{matchers}}}");
     }
 
     fn range(&self, expr: &str, blocks: &Blocks) -> Series {

@@ -104,12 +104,12 @@ pub(crate) fn measure(blocks: &Blocks, seconds: u64, dir: &Path) {
     print_costs(&[Measured { name, samples: blocks.samples, cost }]);
     println!("the server's memory: {} MB at most", live.running.server.status_bytes("VmHWM") / 1_000_000);
     print_slices(&[("alone", &alone), ("beside the import", &beside), ("after it", &after)]);
-    let ratio = |requests: Requests, share| {
-        percentiles(&beside, requests, share) / percentiles(&alone, requests, share)
+    let ratio = |requests: Requests, percent| {
+        percentiles(&beside, requests, percent) / percentiles(&alone, requests, percent)
     };
-    print_at_most("99th percentile of queries beside the import, 1 alone", ratio(Slice::queries, 0.99), 1.2);
-    print_at_most("median of writes beside the import, 1 alone", ratio(Slice::writes, 0.5), 1.2);
-    print_at_most("99th percentile of writes beside the import, 1 alone", ratio(Slice::writes, 0.99), 1.2);
+    print_at_most("99th percentile of queries beside the import, 1 alone", ratio(Slice::queries, 99), 1.2);
+    print_at_most("median of writes beside the import, 1 alone", ratio(Slice::writes, 50), 1.2);
+    print_at_most("99th percentile of writes beside the import, 1 alone", ratio(Slice::writes, 99), 1.2);
 }
 
 impl Live {
@@ -137,7 +137,7 @@ impl Live {
         let queried = Queried::promlet(&self.running.server);
         // The copies of the large blocks have this label.
         let stored = queried.count("copy=\"\"", 2 * 3_600, start.as_s() + 1_800);
-        assert_eq!(stored, (self.earlier + written) as u64, "acknowledged live samples are stored");
+        assert_eq!(stored, (self.earlier + written) as f64, "acknowledged live samples are stored");
     }
 
     /// Sends queries and writes while `work` runs.
@@ -232,10 +232,10 @@ impl Slice {
 }
 
 /// Returns a percentile of times in seconds.
-fn percentile(all: &[f64], share: f64) -> f64 {
+fn percentile(all: &[f64], percent: usize) -> f64 {
     let mut sorted = all.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    let place = (sorted.len() as f64 * share) as usize;
+    let place = sorted.len() * percent / 100;
     sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }
 
@@ -243,9 +243,9 @@ fn percentile(all: &[f64], share: f64) -> f64 {
 type Requests = fn(&Slice) -> &[f64];
 
 /// Returns the median of a percentile over slices.
-fn percentiles(slices: &[Slice], requests: Requests, share: f64) -> f64 {
+fn percentiles(slices: &[Slice], requests: Requests, percent: usize) -> f64 {
     let all = slices.iter().map(requests).filter(|all| !all.is_empty());
-    median(&all.map(|all| percentile(all, share)).collect::<Vec<_>>())
+    median(&all.map(|all| percentile(all, percent)).collect::<Vec<_>>())
 }
 
 fn print_slices(phases: &[(&str, &[Slice])]) {
@@ -256,7 +256,7 @@ fn print_slices(phases: &[(&str, &[Slice])]) {
     for (name, slices) in phases {
         let cells = |requests: Requests| {
             let count = slices.iter().map(|slice| requests(slice).len()).sum::<usize>();
-            let [median, p90, p99] = [0.5, 0.9, 0.99].map(|share| percentiles(slices, requests, share) * 1e3);
+            let [median, p90, p99] = [50, 90, 99].map(|percent| percentiles(slices, requests, percent) * 1e3);
             format!("{count} | {median:.2} | {p90:.2} | {p99:.2}")
         };
         let (queries, writes) = (cells(Slice::queries), cells(Slice::writes));
