@@ -7,9 +7,10 @@ use promlet::model::{Labels, Sample, Timestamp};
 
 /// The number of series of a unit.
 const UNIT: usize = 40;
-/// The number of scrapes, and the interval between two of them.
+/// The usual number of scrapes: an hour.
 pub(crate) const ROUNDS: usize = 240;
-const INTERVAL_MS: i64 = 15_000;
+/// The interval between two scrapes.
+pub(crate) const INTERVAL_MS: i64 = 15_000;
 /// The number of series in a request, which is the default of Prometheus as a sender.
 const REQUEST: usize = 2_000;
 pub(crate) const NAMESPACES: usize = 10;
@@ -55,18 +56,19 @@ pub(crate) struct Data {
     /// The increments of the last bucket, which the next one includes.
     below: u64,
     next: usize,
+    rounds: usize,
     end: Timestamp,
 }
 
 impl Data {
-    /// Data of about `series` series whose last samples are at `end`.
-    pub(crate) fn new(series: usize, end: Timestamp) -> Data {
+    /// Data of about `series` series with `rounds` scrapes, the last of them at `end`.
+    pub(crate) fn new(series: usize, rounds: usize, end: Timestamp) -> Data {
         let mut made = Vec::new();
         for unit in 0..(series / UNIT).max(NAMESPACES) {
             host(unit, &mut made);
             replica(unit, &mut made);
         }
-        Data { series: made, chance: Chance(series as u64), below: 0, next: 0, end }
+        Data { series: made, chance: Chance(series as u64), below: 0, next: 0, rounds, end }
     }
 
     pub(crate) fn series(&self) -> usize {
@@ -75,7 +77,7 @@ impl Data {
 
     /// Returns the next scrape of every series, in requests.
     pub(crate) fn round(&mut self) -> Option<Vec<RequestSeries>> {
-        let left = i64::try_from(ROUNDS.checked_sub(self.next + 1)?).expect("few rounds");
+        let left = i64::try_from(self.rounds.checked_sub(self.next + 1)?).expect("few rounds");
         let at = self.end.plus_ms(-left * INTERVAL_MS);
         self.next += 1;
         let (chance, below) = (&mut self.chance, &mut self.below);

@@ -207,7 +207,7 @@ fn main() -> ExitCode {
     let end = now.plus_ms(-MARGIN_MS);
     // At a full minute, so that samples and steps have the same times.
     let end = end.plus_ms(-(end.as_ms() % 60_000));
-    let mut data = Data::new(size, end);
+    let mut data = Data::new(size, ROUNDS, end);
     println!("{} series with {ROUNDS} samples each", data.series());
 
     let (mut rows, mut failed) = (Vec::new(), Vec::new());

@@ -44,7 +44,7 @@ mod upstream;
 use promlet::clock::Clock;
 
 use arguments::{arguments, number};
-use data::Data;
+use data::{Data, ROUNDS};
 use harness::remote_write;
 
 /// The number of times that each figure is measured.
@@ -58,7 +58,7 @@ struct Bodies {
 
 impl Bodies {
     fn new(series: usize) -> Bodies {
-        let mut data = Data::new(series, Clock::System.now().plus_ms(-60_000));
+        let mut data = Data::new(series, ROUNDS, Clock::System.now().plus_ms(-60_000));
         let mut bodies = Bodies { all: Vec::new(), samples: 0 };
         while let Some(requests) = data.round() {
             for series in requests {

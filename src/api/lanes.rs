@@ -24,8 +24,12 @@
 //!
 //! A query that is known to be fast does not go through the queue: [`Lanes::try_inline`] counts it
 //! as a running job of the query lane, and the thread of the connection evaluates it.
+//!
+//! Writes of imports give way ([`Lanes::give_way`], `background`): while others send
+//! queries or writes, they use at most a fifth of the time.
 
 mod arrivals;
+mod background;
 mod job;
 mod options;
 mod pool;
@@ -45,6 +49,7 @@ use crate::model::OrgId;
 use crate::promql::WorkerPool;
 use crate::sync::IgnorePoison as _;
 use arrivals::Arrivals;
+use background::Activity;
 pub use job::{CancelOnDrop, Reply};
 pub use options::{LaneOptions, LanesOptions};
 use pool::LanePool;
@@ -86,6 +91,7 @@ struct LanePools {
     account: LanePool,
     workers: WorkerPool,
     arrivals: Mutex<Arrivals<SocketAddr>>,
+    activity: Activity,
     inlined_total: AtomicU64,
 }
 
@@ -108,6 +114,7 @@ impl Lanes {
             // The query lane has two threads per core.
             workers: WorkerPool::new((options.query.threads / 2).max(1)),
             arrivals: Mutex::default(),
+            activity: Activity::new(options.activity_window),
             inlined_total: AtomicU64::new(0),
         })))
     }
@@ -127,8 +134,14 @@ impl Lanes {
     /// Records a query of this organisation. Workers leave a core free while other organisations
     /// send queries.
     fn record_query(&self, org: OrgId) {
+        self.0.activity.record();
         let shared = self.0.query.record(org);
         self.0.workers.reserve_cores(usize::from(shared));
+    }
+
+    fn record_ingest(&self, org: OrgId) {
+        self.0.activity.record();
+        self.0.ingest.record(org);
     }
 
     /// Returns the most threads of the query lane that one organisation may use now.
@@ -178,7 +191,7 @@ impl Lanes {
     ) -> Result<T, ApiError> {
         match lane {
             Lane::Query(org) | Lane::Embed(org) => self.record_query(org),
-            Lane::Ingest(org) => drop(self.0.ingest.record(org)),
+            Lane::Ingest(org) => self.record_ingest(org),
             Lane::Password | Lane::Account => {}
         }
         let (pool, org) = self.pool_of(lane);
@@ -237,11 +250,44 @@ impl Lanes {
         org: OrgId,
         work: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T, ApiError> {
+        self.record_ingest(org);
+        self.ingest(org, work).await
+    }
+
+    /// As [`Lanes::run_ingest`], for work that gives way: nothing else gives way to it.
+    ///
+    /// # Errors
+    /// Those of [`Lanes::run_ingest`].
+    pub async fn run_background_ingest<T: Send + 'static>(
+        &self,
+        org: OrgId,
+        work: impl FnOnce(Reply<T>) + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.0.ingest.record(org);
+        self.ingest(org, work).await
+    }
+
+    /// Waits after work that gives way and took `took`, if other queries or writes arrived within
+    /// the last second: four times as long, and at most a second. So a sender that waits for each
+    /// response uses at most a fifth of the time. Returns whether it waited.
+    pub async fn give_way(&self, took: Duration) -> bool {
+        let wait = self.0.activity.wait_after(took);
+        if wait.is_zero() {
+            return false;
+        }
+        tokio::time::sleep(wait).await;
+        true
+    }
+
+    async fn ingest<T: Send + 'static>(
+        &self,
+        org: OrgId,
+        work: impl FnOnce(Reply<T>) + Send + 'static,
+    ) -> Result<T, ApiError> {
         let busy = |error: ApiError| match error.code() {
             Code::Busy => error.with_retry_after(jittered_retry()),
             _ => error,
         };
-        self.0.ingest.record(org);
         let pool = &self.0.ingest;
         pool.run(Some(org), false, pool.options.wait, work).await.map_err(busy)
     }

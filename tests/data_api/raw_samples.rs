@@ -58,6 +58,21 @@ async fn an_export_has_the_raw_samples_of_a_selector_and_a_range() {
 }
 
 #[tokio::test]
+async fn the_trailer_of_an_export_is_in_the_document() {
+    let fixture = tenants().await;
+    let document = fixture.server.get("/api/v1/openapi.json", &Who::Nobody).await.value();
+    for (method, path) in
+        [("get", "export"), ("get", "prometheus/api/v1/export"), ("post", "prometheus/api/v1/export")]
+    {
+        let reply = fixture.get(&format!("{path}?format=csv")).await;
+        let trailer = reply.header("trailer");
+        let responses = &document["paths"][format!("/api/v1/orgs/{{slug}}/{path}")][method]["responses"];
+        let description = responses["200"]["description"].as_str().unwrap_or_default();
+        assert!(!trailer.is_empty() && description.contains(trailer), "{method} {path}: {description}");
+    }
+}
+
+#[tokio::test]
 async fn a_token_gets_the_raw_samples_of_its_scope_only() {
     let fixture = tenants().await;
     let token = fixture.embed(json!({ "match": ["tenant=\"alpha\""], "max_lookback_s": 300 })).await;

@@ -1,10 +1,15 @@
 //! Remote write 1.0 through the router (docs/specification.md C7).
 
+use std::time::Duration;
+
 use axum::body::Body;
+use axum::http::HeaderValue;
 use serde_json::json;
 
-use crate::test_server::{Reply, Who, ask};
-use crate::wire::{DataFixture, NOW, encode, encode_labels, nested, post_block, post_typed, snappy, varint};
+use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
+use crate::wire::{
+    DataFixture, NOW, encode, encode_labels, nested, post_block, post_typed, snappy, varint, write_request,
+};
 
 const UP: &[(&str, &str)] = &[("__name__", "up"), ("job", "a")];
 const ONE: &[(i64, f64)] = &[(NOW * 1_000, 1.0)];
@@ -17,6 +22,36 @@ async fn stored(fixture: &DataFixture) -> serde_json::Value {
     let reply = fixture.get("query/expr-instant?expr=%7B__name__%3D~%22.%2B%22%7D").await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.value()["data"]["result"].clone()
+}
+
+#[tokio::test]
+async fn a_write_of_the_last_urgency_gives_way_while_others_are_active() {
+    let mut options = TestServerOptions::default();
+    options.lanes.activity_window = Duration::from_secs(600);
+    let fixture = DataFixture::of(TestServer::build(options)).await;
+    let write = async |priority: &'static str| {
+        let mut request = write_request(&fixture.agent, up(), "application/x-protobuf", "snappy");
+        request.headers_mut().insert("priority", HeaderValue::from_static(priority));
+        let reply = fixture.server.send(request).await;
+        assert_eq!(reply.status, 204, "{}", reply.body);
+        reply.header("gave-way").to_owned()
+    };
+    assert_eq!(write("u=7").await, "", "nobody else is active, and such requests do not count");
+    assert_eq!(write("u=7, i").await, "");
+    assert_eq!(write("u=3").await, "", "another urgency does not give way");
+    assert_eq!((write("u=7").await, write("i, u=7").await), ("1".to_owned(), "1".to_owned()));
+}
+
+#[tokio::test]
+async fn a_query_makes_writes_of_the_last_urgency_give_way() {
+    let mut options = TestServerOptions::default();
+    options.lanes.activity_window = Duration::from_secs(600);
+    let fixture = DataFixture::of(TestServer::build(options)).await;
+    assert_eq!(stored(&fixture).await, json!([]));
+    let mut request = write_request(&fixture.agent, up(), "application/x-protobuf", "snappy");
+    request.headers_mut().insert("priority", HeaderValue::from_static("u=7"));
+    let reply = fixture.server.send(request).await;
+    assert_eq!((reply.status.as_u16(), reply.header("gave-way")), (204, "1"));
 }
 
 #[tokio::test]

@@ -100,7 +100,16 @@ const DATA_RESPONSES: &[SchemaResponses] = &[
         &[(200, "image/svg+xml", "The picture"), (304, "", "The picture that If-None-Match names")],
     ),
     ("image/png", &[(200, "image/png", "The picture"), (304, "", "The picture that If-None-Match names")]),
-    ("samples", &[(200, "samples", "The samples; a body without its end is not complete")]),
+    (
+        "samples",
+        &[(
+            200,
+            "samples",
+            "The samples; a body without its end is not complete. The header Trailer names \
+             x-promlet-left-out-histograms: if the request has TE: trailers, the body ends with this trailer, the \
+             number of native histograms that the format cannot have",
+        )],
+    ),
     ("Estimate", &[(200, "Estimate", "The estimated cost")]),
     ("Queries", &[(200, "Queries", "The running queries")]),
     ("Metrics", &[(200, "Metrics", "A page of metrics, ordered by name")]),
@@ -891,7 +900,8 @@ const fn remote_write(path: &'static str) -> Operation {
         ..at(path)
     }
     .responses(&[(204, "", "Every sample is stored; the header Durability is synced or buffered. For remote write 2.0, the headers \
-          X-Prometheus-Remote-Write-{Samples,Histograms,Exemplars}-Written contain the numbers of stored items, also with status 400")])
+          X-Prometheus-Remote-Write-{Samples,Histograms,Exemplars}-Written contain the numbers of stored items, also with status 400. \
+          A request with Priority: u=7 gives way: while others send requests, the response waits, and has Gave-Way: 1")])
     .errors(&[
         Code::IngestThrottled,
         Code::AtCapacity,

@@ -28,10 +28,10 @@ use crate::api::callers::IngestAccess;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{Lanes, Reply};
 use crate::api::routes::Routes;
-use crate::clock::Clock;
+use crate::clock::{Clock, Stopwatch};
 use crate::ingest::otlp::{self as otlp_format, DeltaTotals};
 use crate::ingest::{self, DecodeError, DecodeScratch, Protocol, Translated};
-use crate::model::{GuessedBatch, Refusal, WriteBatch};
+use crate::model::{GuessedBatch, OrgId, Refusal, WriteBatch};
 use crate::push::totals::{RequestTotals, SeriesTotals, StoredTotals};
 use crate::tsdb::{
     AppendError, AppendReport, Appended, Appending, Durability, GuessOutcome, Tsdb, UNREADABLE,
@@ -96,6 +96,8 @@ struct IngestOutcome {
     report: AppendReport,
     /// The value of the header `Durability`.
     durability: HeaderValue,
+    /// Whether the response waited, because the request gives way and others are active.
+    has_waited: bool,
 }
 
 /// Handles one ingestion request of an admitted caller: checks the headers with `describe`, reads
@@ -117,9 +119,27 @@ async fn handle(
     let job = Arc::new(IngestJob { deps, body: body_description, access });
     let started = Arc::clone(&job);
     let work = move |reply| with_scratch(|scratch| started.start(&bytes, scratch, reply));
-    let result = job.deps.lanes.run_ingest(org, work).await?;
-    job.finish(result)
+    if !gives_way(&parts.headers) {
+        let result = job.deps.lanes.run_ingest(org, work).await?;
+        return job.finish(result);
+    }
+    let since = Stopwatch::start();
+    let result = job.deps.lanes.run_background_ingest(org, work).await?;
+    let took = since.elapsed();
+    let outcome = job.finish(result)?;
+    job.deps.seal_late(org).await;
+    let has_waited = job.deps.lanes.give_way(took).await;
+    Ok(IngestOutcome { has_waited, ..outcome })
 }
+
+/// Returns whether a request gives way to others: whether its urgency is the last one of RFC 9218.
+fn gives_way(headers: &HeaderMap) -> bool {
+    text_of(headers, &PRIORITY).split(',').any(|part| part.trim() == "u=7")
+}
+
+const PRIORITY: HeaderName = HeaderName::from_static("priority");
+/// The response header of a request that gave way.
+const GAVE_WAY: HeaderName = HeaderName::from_static("gave-way");
 
 pub(super) const DURABILITY: HeaderName = HeaderName::from_static("durability");
 
@@ -325,11 +345,29 @@ impl IngestJob {
             self.deps.rejects.record(self.access.org, &sender, refusals, self.deps.clock.now());
         }
         let durability = self.deps.durability();
-        report.map(|report| IngestOutcome { report, durability })
+        report.map(|report| IngestOutcome { report, durability, has_waited: false })
     }
 }
 
 impl WriteDeps {
+    /// Seals the late samples of an organisation if there are many. An import of old samples, which
+    /// are late, would fill the memory between two seals of the background.
+    async fn seal_late(&self, org: OrgId) {
+        if !self.tsdb.has_many_late(org) {
+            return;
+        }
+        let (tsdb, now) = (Arc::clone(&self.tsdb), self.clock.now());
+        let work = move |reply: Reply<()>| {
+            // A failure is counted and shown with those of other seals; the samples stay in memory
+            // and in the log.
+            let _ = tsdb.seal_late(org, now);
+            // The client may have disconnected.
+            let _ = reply.send(());
+        };
+        // If no thread is free, a later request tries again.
+        let _ = self.lanes.run_background_ingest(org, work).await;
+    }
+
     /// Returns the value of the header `Durability`.
     pub(super) fn durability(&self) -> HeaderValue {
         HeaderValue::from_static(match self.tsdb.durability() {
@@ -341,7 +379,8 @@ impl WriteDeps {
 
 /// Returns 400 with the counts of stored and refused samples, and the refusals.
 pub(super) fn partial_error(deps: &WriteDeps, report: AppendReport) -> ApiError {
-    IngestOutcome { report, durability: deps.durability() }.partial_error("accepted", "rejected")
+    IngestOutcome { report, durability: deps.durability(), has_waited: false }
+        .partial_error("accepted", "rejected")
 }
 
 /// Returns a refusal of the whole request, which names no series.

@@ -244,6 +244,8 @@ struct TargetHead {
     content_type: String,
     /// The samples and histograms that the receiver wrote, if it says so.
     written: Option<u64>,
+    /// Whether the receiver waited, because others send requests to it.
+    gave_way: bool,
 }
 
 impl TargetHead {
@@ -255,20 +257,27 @@ impl TargetHead {
             status: response.status,
             content_type: response.header("content-type").unwrap_or_default().to_owned(),
             written: samples.map(|samples| samples.saturating_add(histograms)),
+            gave_way: response.header("gave-way").is_some(),
         }
     }
 }
 
-/// A server that takes samples by remote write 2.0.
+/// A server that takes samples by remote write 2.0. Requests give way to those of others.
 pub(super) struct RemoteSink<'r> {
     server: &'r RemoteServer,
     encoder: RequestEncoder,
+    /// The samples after which a request ends.
+    request_samples: u64,
 }
+
+/// The samples of a request: few while others send requests to the server, which wait for it.
+const REQUEST_SAMPLES: u64 = 65_536;
+const SHORT_REQUEST_SAMPLES: u64 = 4_096;
 
 impl<'r> RemoteSink<'r> {
     pub(super) fn new(server: &'r RemoteServer) -> RemoteSink<'r> {
         let encoder = RequestEncoder::new(WriteVersion::V2, BodyCompression::Snappy, REQUEST_BYTES_MAX);
-        RemoteSink { server, encoder }
+        RemoteSink { server, encoder, request_samples: REQUEST_SAMPLES }
     }
 
     /// Sends the series that are in the encoder.
@@ -282,10 +291,12 @@ impl<'r> RemoteSink<'r> {
             ("content-type", WriteVersion::V2.content_type().to_owned()),
             ("content-encoding", BodyCompression::Snappy.content_encoding().to_owned()),
             ("x-prometheus-remote-write-version", WriteVersion::V2.version_header().to_owned()),
+            ("priority", "u=7".to_owned()),
         ];
         request.body = encoded.body.into();
         match self.server.exchange(&request) {
             Ok((head, _)) => {
+                self.request_samples = if head.gave_way { SHORT_REQUEST_SAMPLES } else { REQUEST_SAMPLES };
                 let written = head.written.unwrap_or(samples).min(samples);
                 counts.stored = counts.stored.saturating_add(written);
                 counts.refused = counts.refused.saturating_add(samples.saturating_sub(written));
@@ -307,7 +318,7 @@ impl<'r> RemoteSink<'r> {
 }
 
 /// The samples of a series that are sent at once.
-const SERIES_SAMPLES: usize = 50_000;
+const SERIES_SAMPLES: usize = 4_096;
 
 impl CopySink for RemoteSink<'_> {
     fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
@@ -333,6 +344,10 @@ impl CopySink for RemoteSink<'_> {
                     })?;
                 }
                 samples = samples.saturating_add(len);
+                if samples >= self.request_samples {
+                    self.send(samples, &mut counts)?;
+                    samples = 0;
+                }
             }
         }
         self.send(samples, &mut counts)?;

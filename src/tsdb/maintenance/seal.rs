@@ -17,6 +17,7 @@
 mod due;
 mod encode;
 mod import;
+mod late;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

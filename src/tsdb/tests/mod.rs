@@ -9,6 +9,7 @@ mod everything;
 mod faults;
 mod imports;
 mod keyed;
+mod late_seal;
 mod limits;
 mod listings;
 mod locks;

@@ -7,7 +7,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::{BodyDecoder, BodyDescription, DURABILITY, IngestOutcome, WriteDeps, handle, media, unsupported};
+use super::{
+    BodyDecoder, BodyDescription, DURABILITY, GAVE_WAY, IngestOutcome, WriteDeps, handle, media, unsupported,
+};
 use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
@@ -73,6 +75,8 @@ fn written_counts(report: &AppendReport) -> WrittenCounts {
 
 fn respond(outcome: &IngestOutcome, written: Option<WrittenCounts>) -> ApiResult<Response> {
     let written = written.into_iter().flatten().map(|(name, count)| (name, HeaderValue::from(count)));
+    let gave_way = outcome.has_waited.then_some((GAVE_WAY, HeaderValue::from_static("1")));
+    let written = written.chain(gave_way);
     if outcome.is_complete() {
         let durability = [(DURABILITY, outcome.durability.clone())];
         let mut response = (StatusCode::NO_CONTENT, durability, Body::empty()).into_response();

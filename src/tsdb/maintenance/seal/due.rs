@@ -93,8 +93,7 @@ impl Sealer {
         for store in all {
             let schedule = self.orgs.entry(store.org).or_default();
             let is_ripe = schedule.is_ripe(&store, end, now);
-            let rests = schedule.failure.as_ref().is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS));
-            if rests {
+            if schedule.failure.as_ref().is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS)) {
                 continue;
             }
             let again = schedule.all_at.is_none_or(|at| passed(at, now, AGAIN_MS));
@@ -148,6 +147,22 @@ impl Sealer {
         self.last_made = Some(Stopwatch::start());
         let schedule = self.orgs.entry(org).or_default();
         (schedule.failure, schedule.done) = (None, Some(schedule.end));
+    }
+
+    /// Returns the end of the last sealed window.
+    pub(super) fn done(&self, org: OrgId) -> Option<i64> {
+        self.orgs.get(&org).and_then(|schedule| schedule.done)
+    }
+
+    /// Sets the end of the last sealed window, after a seal that closed none.
+    pub(super) fn set_done(&mut self, org: OrgId, done: Option<i64>) {
+        self.orgs.entry(org).or_default().done = done;
+    }
+
+    /// Returns whether a seal of the organisation failed within the last minute.
+    pub(super) fn rests(&self, org: OrgId, now: Timestamp) -> bool {
+        let failure = self.orgs.get(&org).and_then(|schedule| schedule.failure.as_ref());
+        failure.is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS))
     }
 
     pub(super) fn record_failure(&mut self, org: OrgId, now: Timestamp, why: String) {
