@@ -20,10 +20,15 @@ enum StoreStep {
     Seal,
     /// Seals the samples that are due by the clock, which are a part of all samples.
     SealDue,
+    /// Seals the late samples, as an import does.
+    SealLate,
     /// A seal whose segments cannot be written.
     FailedSeal,
-    /// The process ends after this many steps of a seal.
-    StoppedSeal(u8),
+    /// The process ends after this many steps of a seal, of all or of the late samples.
+    StoppedSeal {
+        after: u8,
+        is_late: bool,
+    },
     CloseAndOpen,
     DropAndOpen,
     /// Like `DropAndOpen`, but the start is stopped after this many steps, and the next one a step
@@ -39,8 +44,9 @@ fn step() -> impl Strategy<Value = StoreStep> {
         1 => Just(StoreStep::EarlyCheckpoint),
         2 => Just(StoreStep::Seal),
         2 => Just(StoreStep::SealDue),
+        2 => Just(StoreStep::SealLate),
         1 => Just(StoreStep::FailedSeal),
-        1 => (0u8..12).prop_map(StoreStep::StoppedSeal),
+        2 => (0u8..12, any::<bool>()).prop_map(|(after, is_late)| StoreStep::StoppedSeal { after, is_late }),
         1 => Just(StoreStep::CloseAndOpen),
         1 => Just(StoreStep::DropAndOpen),
         1 => (0u8..20).prop_map(StoreStep::StoppedStart),
@@ -71,6 +77,11 @@ fn name(series: usize) -> Labels {
     up(&format!("job-{series}"))
 }
 
+/// Seals the late samples of all organisations that have many.
+fn seal_late(tsdb: &Tsdb) -> Result<(), SealError> {
+    (1..3).try_for_each(|org| tsdb.seal_late(OrgId(org), NOW).map(drop))
+}
+
 /// Begins a start that is stopped after this many steps, unless it completes earlier.
 fn stopped_start(dir: &Path, options: Options, after: i64) {
     let left = std::sync::atomic::AtomicI64::new(after);
@@ -91,7 +102,8 @@ proptest! {
     fn a_store_equals_a_map_through_restarts(steps in prop::collection::vec(step(), 1..40)) {
         let dir = crate::kv::scratch::temporary_folder().expect("made");
         let faults = faults();
-        let open = |dir| open_with(dir, options(&faults));
+        let options = || Options { seal_late_samples: 2, ..options(&faults) };
+        let open = |dir| open_with(dir, options());
         let mut tsdb = open(dir.path()).0;
         let mut model: BTreeMap<(u32, usize), ModelSeries> = BTreeMap::new();
         for step in &steps {
@@ -113,10 +125,15 @@ proptest! {
                 StoreStep::Seal => drop(tsdb.seal(NOW).expect("sealed")),
                 StoreStep::SealDue => seal_due(&tsdb),
                 StoreStep::FailedSeal => seal::without_room_for_segments(dir.path(), || drop(tsdb.seal(NOW))),
-                StoreStep::StoppedSeal(_) | StoreStep::CloseAndOpen | StoreStep::DropAndOpen | StoreStep::StoppedStart(_) => {
-                    if let StoreStep::StoppedSeal(after) = step {
+                StoreStep::SealLate => seal_late(&tsdb).expect("sealed"),
+                StoreStep::StoppedSeal { .. } | StoreStep::CloseAndOpen | StoreStep::DropAndOpen | StoreStep::StoppedStart(_) => {
+                    if let StoreStep::StoppedSeal { after, is_late } = step {
                         faults.seal_steps_left.store(i64::from(*after), Ordering::SeqCst);
-                        drop(tsdb.seal(NOW));
+                        // It fails if it needs more steps.
+                        match is_late {
+                            true => drop(seal_late(&tsdb)),
+                            false => drop(tsdb.seal(NOW)),
+                        }
                         faults.seal_steps_left.store(-1, Ordering::SeqCst);
                     }
                     if matches!(step, StoreStep::CloseAndOpen) {
@@ -124,8 +141,8 @@ proptest! {
                     }
                     drop(tsdb);
                     if let StoreStep::StoppedStart(after) = step {
-                        stopped_start(dir.path(), options(&faults), i64::from(*after));
-                        stopped_start(dir.path(), options(&faults), i64::from(*after) + 1);
+                        stopped_start(dir.path(), options(), i64::from(*after));
+                        stopped_start(dir.path(), options(), i64::from(*after) + 1);
                     }
                     let (again, report) = open(dir.path());
                     prop_assert_eq!(report.read_only, None);
