@@ -845,9 +845,8 @@ fn modules_of_a_part_of_identity_do_not_use_each_other_in_a_circle() {
 #[test]
 fn packages_of_tests_enable_no_features_of_the_programs_packages() {
     let packages = |edges: &str| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let format = ["--prefix", "none", "--format", "{p} [{f}]"];
-        let listed = std::process::Command::new(cargo)
+        let listed = std::process::Command::new(env!("CARGO"))
             .args(["tree", "--locked", "--offline", "--edges", edges])
             .args(format)
             .output()
