@@ -123,6 +123,8 @@ async function errors() {
   await page.getByRole('button', { name: 'Format' }).click();
   await page.locator('.query-error', { hasText: 'range vector' }).waitFor();
   announced.length = 0;
+  // The estimate may arrive later.
+  announced.push('/query/estimate?expr=rate%28up%29');
 }
 
 /** Plan, cancel, raw samples. */

@@ -16,7 +16,8 @@ import { check, scenario } from './scenario.mjs';
 const asked = [];
 const given = JSON.parse(process.argv[2]);
 const { page, checkLooks, run } = await scenario('panel', given, {
-  announced: ['/api/v1/auth/me'],
+  // A text of values is queried if its kind changes slowly.
+  announced: ['/api/v1/auth/me', 'match%5B%5D=small%2Clarge'],
   context: { viewport: { width: 1280, height: 900 } },
 });
 page.on('request', (request) => {
@@ -203,7 +204,7 @@ async function variablesFlow() {
   check(await button('Apply').isDisabled(), 'a cycle cannot be applied');
   await label('Query').fill('label_values(up{a="$nothing"}, job)');
   await page.locator('.problems', { hasText: '$nothing' }).waitFor();
-  await label('Query').fill('label_values(up, job)');
+  await label('Query').fill('label_values(shop_queue_depth, queue)');
   await button('Remove route').click();
   await page.getByRole('dialog').getByText('Panels that use it').waitFor();
   await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
@@ -215,6 +216,8 @@ async function typedFlow() {
   await page.goto(address(''));
   await button('Resume').click();
   await page.locator('.edit-bar').waitFor();
+  // A panel that is still being made would lose the focus.
+  await page.locator('.panel[data-state="drawn"]').first().waitFor();
   await page.locator('.panel').first().focus();
   await page.keyboard.press('e');
   await drawn('timeseries');
