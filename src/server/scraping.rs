@@ -201,8 +201,8 @@ impl Server {
         config.iter().for_each(|config| report_notices(config));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let commits = Arc::new(ScrapeCommits::new(Arc::clone(&self.tsdb)));
-        let at_rest = Arc::clone(&commits);
-        let pool = ScrapePoolThreads::start(cores.saturating_mul(2), move || at_rest.write());
+        let after_group = Arc::clone(&commits);
+        let pool = ScrapePoolThreads::start(cores.saturating_mul(2), move || after_group.write());
         let sink = Arc::new(StoreSink {
             tsdb: Arc::clone(&self.tsdb),
             identity: Arc::clone(&self.identity),

@@ -36,7 +36,7 @@ async fn a_write_of_the_last_urgency_gives_way_while_others_are_active() {
         assert_eq!(reply.status, 204, "{}", reply.body);
         reply.header("gave-way").to_owned()
     };
-    assert_eq!(write("u=7").await, "", "nobody else is active, and such requests do not count");
+    assert_eq!(write("u=7").await, "", "no other request is active, and such requests do not count");
     assert_eq!(write("u=7, i").await, "");
     assert_eq!(write("u=3").await, "", "another urgency does not give way");
     assert_eq!((write("u=7").await, write("i, u=7").await), ("1".to_owned(), "1".to_owned()));

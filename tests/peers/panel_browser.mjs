@@ -16,7 +16,7 @@ import { check, scenario } from './scenario.mjs';
 const asked = [];
 const given = JSON.parse(process.argv[2]);
 const { page, checkLooks, run } = await scenario('panel', given, {
-  // A text of values is queried if its kind changes slowly.
+  // Until a variable has its query, the text of its former kind may be queried.
   announced: ['/api/v1/auth/me', 'match%5B%5D=small%2Clarge'],
   context: { viewport: { width: 1280, height: 900 } },
 });

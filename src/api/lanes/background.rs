@@ -55,7 +55,7 @@ mod tests {
     fn a_request_that_gives_way_waits_four_times_as_long_as_it_took_while_others_are_active() {
         let activity = Activity::new(Duration::from_secs(60));
         let took = Duration::from_millis(3);
-        assert_eq!(activity.wait_after(took), Duration::ZERO, "nobody else sent a request");
+        assert_eq!(activity.wait_after(took), Duration::ZERO, "there was no other request");
         activity.record();
         assert_eq!(activity.wait_after(took), Duration::from_millis(12));
         assert_eq!(activity.wait_after(Duration::from_secs(30)), WAIT_MAX);

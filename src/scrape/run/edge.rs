@@ -36,10 +36,10 @@ pub type ScrapeDone = Box<dyn FnOnce(Result<ScrapeStored, String>) + Send>;
 
 /// The store of scraped samples, and the threads that decode them.
 pub trait ScrapeSink: Send + Sync + 'static {
-    /// Runs a job on a thread that may block. It begins within `patience` if a thread is free, so
+    /// Runs a job on a thread that may block. It begins within `max_wait` if a thread is free, so
     /// that several jobs run together. Returns false if it will not run, because too many jobs
     /// wait.
-    fn spawn(&self, org: OrgId, work: ScrapeWork, patience: Duration) -> bool;
+    fn spawn(&self, org: OrgId, work: ScrapeWork, max_wait: Duration) -> bool;
 
     /// Stores a batch, perhaps after the jobs of [`ScrapeSink::spawn`] that are due now. Runs on a
     /// thread of one of them.

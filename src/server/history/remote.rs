@@ -272,7 +272,7 @@ pub(super) struct RemoteSink<'r> {
 
 /// The samples of a request: few while others send requests to the server, which wait for it.
 const REQUEST_SAMPLES: u64 = 65_536;
-const SHORT_REQUEST_SAMPLES: u64 = 4_096;
+const SHORT_REQUEST_SAMPLES: u64 = SERIES_SAMPLES as u64;
 
 impl<'r> RemoteSink<'r> {
     pub(super) fn new(server: &'r RemoteServer) -> RemoteSink<'r> {

@@ -24,8 +24,8 @@ const GROUP_MAX: usize = 64;
 /// The time after which another thread takes jobs that still wait. Most groups are done before.
 const HELP_AFTER: Duration = Duration::from_millis(10);
 
-/// Work between two groups of jobs.
-type AtRest = dyn Fn() + Send + Sync;
+/// Work after each group of jobs.
+type AfterGroup = dyn Fn() + Send + Sync;
 
 #[derive(Default)]
 struct PoolQueue {
@@ -44,7 +44,7 @@ struct PoolShared {
     idle: Condvar,
     /// Signals an earlier time to the thread that waits for it.
     timed: Condvar,
-    at_rest: Box<AtRest>,
+    after_group: Box<AfterGroup>,
 }
 
 /// The threads. They end when it is stopped.
@@ -54,20 +54,20 @@ pub(super) struct ScrapePoolThreads {
 }
 
 impl ScrapePoolThreads {
-    /// Starts threads. Each calls `at_rest` after its jobs, before it waits or ends.
+    /// Starts threads. Each calls `after_group` after its jobs, before it waits or ends.
     ///
     /// # Errors
     /// That of the operating system.
     pub(super) fn start(
         threads: usize,
-        at_rest: impl Fn() + Send + Sync + 'static,
+        after_group: impl Fn() + Send + Sync + 'static,
     ) -> std::io::Result<ScrapePoolThreads> {
         let shared = Arc::new(PoolShared {
             since: Stopwatch::start(),
             queue: Mutex::default(),
             idle: Condvar::new(),
             timed: Condvar::new(),
-            at_rest: Box::new(at_rest),
+            after_group: Box::new(after_group),
         });
         let pool = ScrapePoolThreads { shared, threads: Mutex::default() };
         for number in 0..threads.max(1) {
@@ -79,9 +79,9 @@ impl ScrapePoolThreads {
         Ok(pool)
     }
 
-    /// Adds a job, which begins within `patience` if a thread is free. Returns false if it will not
+    /// Adds a job, which begins within `max_wait` if a thread is free. Returns false if it will not
     /// run.
-    pub(super) fn spawn(&self, work: ScrapeWork, patience: Duration) -> bool {
+    pub(super) fn spawn(&self, work: ScrapeWork, max_wait: Duration) -> bool {
         let shared = &self.shared;
         let mut queue = shared.queue.lock().ignore_poison();
         if queue.is_closed || queue.waiting.len() >= WAITING_MAX {
@@ -90,7 +90,7 @@ impl ScrapePoolThreads {
         let now = shared.since.elapsed();
         let is_first = queue.waiting.is_empty();
         queue.waiting.push_back(work);
-        let due = if queue.waiting.len() < GROUP_MAX { now + patience } else { now };
+        let due = if queue.waiting.len() < GROUP_MAX { now + max_wait } else { now };
         let is_earlier = is_first || due < queue.due;
         if is_earlier {
             queue.due = due;
@@ -139,7 +139,7 @@ impl PoolShared {
                 let _ = catch_unwind(AssertUnwindSafe(work));
                 next = self.take(self.queue.lock().ignore_poison());
             }
-            let _ = catch_unwind(AssertUnwindSafe(&self.at_rest));
+            let _ = catch_unwind(AssertUnwindSafe(&self.after_group));
         }
     }
 
@@ -221,23 +221,23 @@ mod tests {
     }
 
     #[test]
-    fn patient_jobs_run_together_when_the_first_of_them_is_due() {
-        let rests = Arc::<AtomicUsize>::default();
-        let counted = Arc::clone(&rests);
-        let (rested, rest) = mpsc::channel();
-        let at_rest = move || {
+    fn jobs_that_may_wait_run_together_when_the_first_of_them_is_due() {
+        let groups = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&groups);
+        let (ended, end) = mpsc::channel();
+        let after_group = move || {
             counted.fetch_add(1, Ordering::SeqCst);
-            rested.send(()).expect("received");
+            ended.send(()).expect("received");
         };
-        let pool = ScrapePoolThreads::start(1, at_rest).expect("threads");
+        let pool = ScrapePoolThreads::start(1, after_group).expect("threads");
         let (sender, received) = mpsc::channel();
-        for (number, patience) in [(0, LONG), (1, LONG), (2, Duration::ZERO)] {
+        for (number, max_wait) in [(0, LONG), (1, LONG), (2, Duration::ZERO)] {
             let sender = sender.clone();
-            assert!(pool.spawn(Box::new(move || sender.send(number).expect("received")), patience));
+            assert!(pool.spawn(Box::new(move || sender.send(number).expect("received")), max_wait));
         }
         assert_eq!(received.iter().take(3).collect::<Vec<_>>(), [0, 1, 2]);
-        rest.recv().expect("after the jobs");
-        assert_eq!(rests.load(Ordering::SeqCst), 1);
+        end.recv().expect("after the jobs");
+        assert_eq!(groups.load(Ordering::SeqCst), 1);
         // As many as begin at once.
         for number in 0..GROUP_MAX {
             let sender = sender.clone();
@@ -249,24 +249,24 @@ mod tests {
     #[test]
     fn other_threads_take_the_jobs_behind_one_that_hangs() {
         let pool = pool(3);
-        let patience = Duration::from_millis(50);
+        let max_wait = Duration::from_millis(50);
         let (release, hang) = mpsc::channel::<()>();
         let (sender, received) = mpsc::channel();
-        assert!(pool.spawn(Box::new(move || assert!(hang.recv().is_err())), patience));
+        assert!(pool.spawn(Box::new(move || assert!(hang.recv().is_err())), max_wait));
         for number in 0..9 {
             let sender = sender.clone();
-            assert!(pool.spawn(Box::new(move || sender.send(number).expect("received")), patience));
+            assert!(pool.spawn(Box::new(move || sender.send(number).expect("received")), max_wait));
         }
         assert_eq!(received.iter().take(9).count(), 9);
-        assert!(pool.spawn(Box::new(move || sender.send(9).expect("received")), patience));
+        assert!(pool.spawn(Box::new(move || sender.send(9).expect("received")), max_wait));
         assert_eq!(received.recv(), Ok(9), "a later job");
         drop(release);
     }
 
     #[test]
-    fn a_stop_drops_patient_jobs_and_rests_once_more_after_the_running_ones() {
-        let (rested, rest) = mpsc::channel();
-        let pool = ScrapePoolThreads::start(2, move || rested.send(()).expect("received")).expect("threads");
+    fn a_stop_drops_waiting_jobs_and_ends_the_group_of_the_running_ones() {
+        let (ended, end) = mpsc::channel();
+        let pool = ScrapePoolThreads::start(2, move || ended.send(()).expect("received")).expect("threads");
         let (started, start) = mpsc::channel();
         let (release, hang) = mpsc::channel::<()>();
         let running = move || {
@@ -283,6 +283,6 @@ mod tests {
             drop(release);
         });
         assert_eq!(Arc::strong_count(&dropped), 1);
-        rest.recv().expect("after the running job");
+        end.recv().expect("after the running job");
     }
 }

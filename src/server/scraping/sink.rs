@@ -62,8 +62,8 @@ impl StoreSink {
         self.commits.add(batch, samples, move |result| match result {
             Err(error) => done(Err(with_sources(&error))),
             Ok(appended) if appended.has_refusals() => {
-                // The report reads labels, for which the log cannot wait. A pool that has stopped
-                // reports to nobody.
+                // The report reads labels, for which the log cannot wait. After the pool has
+                // stopped, no task waits for the report.
                 let work = move || done(Ok(stored(&appended.report())));
                 pool.spawn(Box::new(work), Duration::ZERO);
             }
@@ -73,8 +73,8 @@ impl StoreSink {
 }
 
 impl ScrapeSink for StoreSink {
-    fn spawn(&self, _: OrgId, work: ScrapeWork, patience: Duration) -> bool {
-        self.pool.spawn(work, patience)
+    fn spawn(&self, _: OrgId, work: ScrapeWork, max_wait: Duration) -> bool {
+        self.pool.spawn(work, max_wait)
     }
 
     fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp, done: ScrapeDone) {

@@ -109,10 +109,10 @@ impl TargetTask {
             None => self.fetch(command).await,
         };
         let scrape = FetchedScrape { at, duration: watch.elapsed(), fetched };
-        let patience = patience(self.run.lock().ignore_poison().wait(self.deps.clock.now()));
+        let max_wait = group_wait(self.run.lock().ignore_poison().wait(self.deps.clock.now()));
         let (org, deps, run) = (self.org, self.deps.clone(), Arc::clone(&self.run));
         let work = move |reply| finish(&mut run.lock().ignore_poison(), scrape, (org, &deps), reply);
-        let stored = self.work(work, patience).await;
+        let stored = self.work(work, max_wait).await;
         let mut run = self.run.lock().ignore_poison();
         let stored = stored.unwrap_or_else(|| {
             run.count_dropped();
@@ -156,14 +156,14 @@ impl TargetTask {
     async fn work(
         &self,
         work: impl FnOnce(StoreReply) + Send + 'static,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Option<Result<ScrapeStored, String>> {
         let (sender, mut replies) = mpsc::channel(1);
         let run = move || {
             // A panic has been logged by the hook of the process.
             let _ = catch_unwind(AssertUnwindSafe(|| work(StoreReply(sender))));
         };
-        if !self.deps.sink.spawn(self.org, Box::new(run), patience) {
+        if !self.deps.sink.spawn(self.org, Box::new(run), max_wait) {
             tracing::debug!("a scrape was dropped, because too many responses wait");
         }
         replies.recv().await
@@ -182,12 +182,12 @@ impl StoreReply {
 }
 
 /// The longest time that a response waits for others.
-const PATIENCE_MAX: Duration = Duration::from_millis(80);
+const GROUP_WAIT_MAX: Duration = Duration::from_millis(80);
 
 /// Returns the time that a response may wait for others: a quarter of the time until the next
 /// scrape, which it must not delay.
-fn patience(until_next: Duration) -> Duration {
-    (until_next / 4).min(PATIENCE_MAX)
+fn group_wait(until_next: Duration) -> Duration {
+    (until_next / 4).min(GROUP_WAIT_MAX)
 }
 
 /// Returns the request of every scrape of a target.

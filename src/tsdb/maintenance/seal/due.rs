@@ -93,7 +93,7 @@ impl Sealer {
         for store in all {
             let schedule = self.orgs.entry(store.org).or_default();
             let is_ripe = schedule.is_ripe(&store, end, now);
-            if schedule.failure.as_ref().is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS)) {
+            if schedule.failed_recently(now) {
                 continue;
             }
             let again = schedule.all_at.is_none_or(|at| passed(at, now, AGAIN_MS));
@@ -160,9 +160,8 @@ impl Sealer {
     }
 
     /// Returns whether a seal of the organisation failed within the last minute.
-    pub(super) fn rests(&self, org: OrgId, now: Timestamp) -> bool {
-        let failure = self.orgs.get(&org).and_then(|schedule| schedule.failure.as_ref());
-        failure.is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS))
+    pub(super) fn failed_recently(&self, org: OrgId, now: Timestamp) -> bool {
+        self.orgs.get(&org).is_some_and(|schedule| schedule.failed_recently(now))
     }
 
     pub(super) fn record_failure(&mut self, org: OrgId, now: Timestamp, why: String) {
@@ -187,6 +186,11 @@ impl Sealer {
 }
 
 impl OrgSchedule {
+    /// Returns whether a seal failed within the last minute.
+    fn failed_recently(&self, now: Timestamp) -> bool {
+        self.failure.as_ref().is_some_and(|(at, _)| !passed(*at, now, AGAIN_MS))
+    }
+
     /// Returns whether the organisation's memory limit requires a seal of its samples.
     fn is_pressed(&mut self, store: &OrgStore, now: Timestamp) -> bool {
         let again = self.pressed_at.is_none_or(|at| passed(at, now, AGAIN_MS));

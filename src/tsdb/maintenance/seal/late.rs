@@ -34,7 +34,7 @@ impl Tsdb {
         let Some(store) = self.stores.org(org).filter(|_| self.has_many_late(org)) else {
             return Ok(report);
         };
-        if self.is_follower() || sealer.rests(org, now) {
+        if self.is_follower() || sealer.failed_recently(org, now) {
             return Ok(report);
         }
         // A seal never ends before the window that is closed already.

@@ -228,7 +228,11 @@ impl Viewer {
         *sent += frame.len();
         match &mut self.gzip {
             Some(gzip) if !*is_deflated => frame = gzip.store(&frame),
-            Some(gzip) if is_last => text.checksum().flatten().into_iter().for_each(|sum| gzip.add(sum)),
+            Some(gzip) if is_last => {
+                if let Some(checksum) = text.checksum().flatten() {
+                    gzip.add(checksum);
+                }
+            }
             _ => {}
         }
         self.sending = (!is_last).then_some(sending);
