@@ -12,6 +12,8 @@ mod scratch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use folder::{AccountRow, FolderContents, NOW, copy_tree, make, try_open};
 use promlet::kv::{MasterKeySource, Record as _};
@@ -249,21 +251,44 @@ fn damages(content: &[u8], other: &[u8]) -> Vec<(String, Option<Vec<u8>>)> {
     all
 }
 
-/// Damages each file of `origin` in every way. Returns the number of attempts, and a complaint for
-/// each verdict that differs and each wrong value.
+/// Damages each file of `origin` in every way, on all processors. Returns the number of attempts,
+/// and a complaint for each verdict that differs and each wrong value.
 fn disagreements(
     origin: &Path,
     whole: &FolderContents,
-    of_interest: &dyn Fn(&str) -> bool,
+    of_interest: &(dyn Fn(&str) -> bool + Sync),
+) -> (usize, Vec<String>) {
+    let next = AtomicUsize::new(0);
+    let sum = Mutex::new((0, Vec::new()));
+    std::thread::scope(|threads| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
+            threads.spawn(|| {
+                let all = files(origin);
+                while let Some(file) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (tried, wrong) = disagreements_of(file, origin, whole, of_interest);
+                    let mut sum = sum.lock().expect("unpoisoned");
+                    sum.0 += tried;
+                    sum.1.extend(wrong);
+                }
+            });
+        }
+    });
+    sum.into_inner().expect("unpoisoned")
+}
+
+/// Like `disagreements`, for one file.
+fn disagreements_of(
+    file: &Path,
+    origin: &Path,
+    whole: &FolderContents,
+    of_interest: &(dyn Fn(&str) -> bool + Sync),
 ) -> (usize, Vec<String>) {
     let (mut tried, mut wrong) = (0, Vec::new());
-    let all = files(origin);
-    for (number, file) in all.iter().enumerate() {
+    let kind = kind(origin, file);
+    if of_interest(&kind) {
+        let all = files(origin);
         let below = file.strip_prefix(origin).expect("below");
-        let kind = kind(origin, file);
-        if !of_interest(&kind) {
-            continue;
-        }
+        let number = all.iter().position(|one| one == file).expect("listed");
         let other = fs::read(&all[(number + 7) % all.len()]).expect("read");
         for (how, content) in damages(&fs::read(file).expect("read"), &other) {
             let dir = crate::scratch::temporary_folder().expect("made");

@@ -296,7 +296,7 @@ struct Seen {
 
 #[test]
 fn synchronously_no_kill_and_no_broken_connection_loses_an_acknowledged_change() {
-    let rounds = rounds(8, 20);
+    let rounds = rounds(4, 20);
     let seed = 20_261_126;
     println!("seed {seed}");
     let mut rng = Entropy::seeded(seed);

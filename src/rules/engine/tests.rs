@@ -293,7 +293,7 @@ fn states(engine: &RuleEngine) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(16, 256)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(8, 256)))]
 
     #[test]
     fn state_survives_restarts_and_jumps_of_the_clock(

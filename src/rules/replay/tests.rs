@@ -216,7 +216,7 @@ const EXPRS: [&str; 6] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(24, 256)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(8, 256)))]
 
     #[test]
     fn a_replay_ends_in_the_state_of_the_live_evaluations(

@@ -272,7 +272,7 @@ fn random_group() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(24, 256)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(8, 256)))]
 
     #[test]
     fn a_restored_state_equals_the_live_one(

@@ -648,7 +648,7 @@ fn no_sequence_of_wrong_clocks_loses_a_sample_or_pins_the_log() {
         Some((seeds, steps)) => (seeds.collect(), steps),
         None => {
             let mut rng = Entropy::system();
-            let (known, random) = rounds((6, 2), (30, 10));
+            let (known, random) = rounds((2, 1), (30, 10));
             let random = (0..random).map(|_| u64::from(u32::from_le_bytes(rng.bytes())));
             ((1..=known).chain(random).collect(), 2_500)
         }

@@ -255,7 +255,7 @@ fn everything(tsdb: &Tsdb) -> (StoreContent, Vec<Native>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(16, 400)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(6, 400)))]
 
     #[test]
     fn an_import_stores_and_refuses_the_same_samples_as_the_writer(

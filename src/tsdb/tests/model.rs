@@ -96,7 +96,7 @@ fn stopped_start(dir: &Path, options: Options, after: i64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: crate::model::effort::rounds(8, 24), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: crate::model::effort::rounds(4, 24), ..ProptestConfig::default() })]
 
     #[test]
     fn a_store_equals_a_map_through_restarts(steps in prop::collection::vec(step(), 1..40)) {

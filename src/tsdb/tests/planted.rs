@@ -132,7 +132,7 @@ fn a_record_planted_in_a_label_value_is_never_applied() {
         let Planted { dir: origin, around, held } = planted(|seq| forgeries(seq)[number].clone(), is_plain);
         let whole = std::fs::read(log_file(origin.path())).expect("read");
         let header_bytes = Layout::of(&whole, 1).header_bytes();
-        let flips = (0..header_bytes + 8).step_by(rounds(8, 3)).map(|at| (at, false));
+        let flips = (0..header_bytes + 8).step_by(rounds(16, 3)).map(|at| (at, false));
         for (at, is_torn) in flips.chain([(8, true), (24, true), (32, true)]) {
             let what = format!("forgery {number}, plain {is_plain}, byte {at}, torn {is_torn}");
             let mut bytes = whole.clone();

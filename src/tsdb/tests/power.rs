@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::kv::ops::recording::{Cut, Op, Recording, Trace};
+use crate::model::effort::rounds;
 
 /// The number of states tried after each operation.
 const STATES: usize = 6;
@@ -138,9 +139,12 @@ fn without_any_one_sync_of_the_log_some_power_cut_loses_samples() {
     let accounts = crate::kv::scratch::temporary_folder().expect("made");
     let (control, _folder) = control(accounts.path());
     let trace = trace(&control);
-    let redundant: Vec<(usize, String)> = trace
-        .syncs()
-        .into_iter()
+    // A quick run leaves out some of those in `wal`, one at a time.
+    let every = rounds(4, 1);
+    let syncs = trace.syncs().into_iter().enumerate();
+    let redundant: Vec<(usize, String)> = syncs
+        .filter(|(number, (_, name))| name.is_empty() || number % every == 0)
+        .map(|(_, sync)| sync)
         .filter(|(index, _)| trace.cuts(STATES, &[*index], |cut| judge(cut, &control)).is_none())
         .collect();
     // The sync of the names of the store's other directories. Without them, a lost log would look

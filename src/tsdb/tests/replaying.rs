@@ -113,7 +113,7 @@ fn heads(tsdb: &Tsdb) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: crate::model::effort::rounds(4, 12), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: crate::model::effort::rounds(2, 12), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_replay_by_several_threads_equals_one_by_one_thread_to_the_bit(
@@ -197,7 +197,8 @@ fn a_start_reports_its_progress_and_completes_each_phase() {
 /// process.
 #[test]
 fn a_started_store_uses_less_than_three_quarters_of_the_memory_before() {
-    for (rounds, checkpoint) in [(18, None), (40, None), (48, None), (40, Some(15)), (48, Some(48))] {
+    let stores = [(40, Some(15)), (18, None), (40, None), (48, None), (48, Some(48))];
+    for (rounds, checkpoint) in stores.into_iter().take(crate::model::effort::rounds(2, 5)) {
         let dir = crate::kv::scratch::temporary_folder().expect("made");
         let faults = faults();
         let (tsdb, _) = open_with(dir.path(), options(&faults));

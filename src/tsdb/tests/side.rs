@@ -106,7 +106,7 @@ impl HistogramSeries {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: crate::model::effort::rounds(8, 24), ..ProptestConfig::default() })]
 
     #[test]
     fn histograms_and_starts_equal_maps_through_restarts_and_exemplars_are_unchanged(steps in prop::collection::vec(step(), 1..30)) {

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::kv::ops::recording::{Cut, Failing, Recording};
+use crate::model::effort::rounds;
 
 const EIO: i32 = 5;
 /// The number of states tried after each operation.
@@ -24,7 +25,7 @@ fn is_whole(folder: &Path, held: &FolderContents) -> Result<bool, String> {
 
 /// Runs `make` once for each of its operations on the target, and lets that operation fail.
 fn with_each_operation_failing(held: &FolderContents, make: impl Fn(&Path) -> Result<(), String>) {
-    for left in (0..).step_by(2) {
+    for left in (0..).step_by(rounds(6, 2)) {
         let parent = crate::kv::scratch::temporary_folder().expect("made");
         let target = parent.path().join("target");
         let failing = Failing::after(parent.path(), left, EIO, false);
@@ -207,7 +208,7 @@ fn old_or_new(dir: &Path, (old, new): &(FolderContents, FolderContents), is_done
 fn an_interrupted_replacement_of_a_damaged_log_leaves_the_old_or_the_new_one() {
     let origin = crate::kv::scratch::temporary_folder().expect("made");
     let states = damaged(origin.path());
-    for left in (0..).step_by(2) {
+    for left in (0..).step_by(rounds(6, 2)) {
         let dir = crate::kv::scratch::temporary_folder().expect("made");
         copy_tree(origin.path(), dir.path());
         let failing = Failing::after(dir.path(), left, EIO, false);

@@ -79,7 +79,7 @@ const JOINS: [&str; 15] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(rounds(12, 48)))]
+    #![proptest_config(ProptestConfig::with_cases(rounds(6, 48)))]
 
     /// Two series of one signature that match nothing are added to the one side; they force the
     /// evaluation step by step.

@@ -382,7 +382,7 @@ fn one_and_several(inputs: &Inputs, rules: &[Rule], cuts: &[Cut], from_start: bo
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(16, 256)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(6, 256)))]
 
     #[test]
     fn requests_write_what_one_request_writes(

@@ -70,7 +70,7 @@ const RECORDED: [&str; 7] = [
 const CIRCLE: &str = "- {record: u, expr: 'sum(v) or vector(1)'}\n- {record: v, expr: u + y}\n";
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(48, 256)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(16, 256)))]
 
     #[test]
     fn a_backfill_equals_live_evaluation_markers_included(

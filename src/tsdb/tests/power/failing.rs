@@ -7,8 +7,9 @@ use crate::kv::ops::recording::Failing;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
-/// The distance between the failing operations. Each kind of failure begins with another one.
-const STRIDE: usize = 4;
+/// The distance between the failing operations in a quick and in a thorough run. Each kind of
+/// failure begins with another one.
+const STRIDES: [usize; 2] = [12, 4];
 
 /// Opens a store. Any operation may fail.
 fn start(dir: &Path) -> Option<Opened> {
@@ -66,7 +67,8 @@ fn unfinished_files(dir: &Path) -> Vec<String> {
 }
 
 fn fail_every_stride(os_error: i32, lasting: bool, first: usize) {
-    for left in (first..).step_by(STRIDE) {
+    let [quick, thorough] = STRIDES;
+    for left in (first..).step_by(rounds(quick, thorough)) {
         let dir = crate::kv::scratch::temporary_folder().expect("made");
         drop(open_with(dir.path(), small_files()));
         let failing = Failing::after(dir.path(), left, os_error, lasting);

@@ -3,7 +3,6 @@
 //! files are not, so each start rebuilds them.
 
 use super::*;
-use crate::model::effort::rounds;
 
 /// The number of states tried after each operation. Opening one creates a new database of accounts.
 const STATES: usize = 3;
@@ -55,7 +54,7 @@ fn without_any_one_sync_of_a_segment_its_name_or_the_registry_some_power_cut_los
     assert!(syncs.len() > 6, "{syncs:?}");
     let redundant: Vec<&(usize, String)> = syncs
         .iter()
-        .step_by(rounds(3, 1))
+        .step_by(rounds(9, 1))
         .filter(|(index, _)| trace.cuts(STATES, &[*index], judge_sealed).is_none())
         .collect();
     assert_eq!(redundant, [] as [&(usize, String); 0]);
