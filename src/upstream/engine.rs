@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::answer::{AnswerData, AnswerError, AnswerReader, UpstreamAnswer};
+use super::answer::{AnswerData, AnswerError, AnswerReader, QueryValue, UpstreamAnswer};
 use super::breaker::{Admission, Breaker, CircuitState, Outcome};
 use super::request::UpstreamRead;
 use super::scope::Unsupported;
@@ -166,6 +166,14 @@ enum FetchedData {
 }
 
 impl FetchedAnswer {
+    /// Returns the bytes that are held.
+    pub fn held_bytes(&self) -> u64 {
+        match &self.0 {
+            FetchedData::Finished(answer) => answer.bytes,
+            FetchedData::Arrived { reader, .. } => reader.held_bytes(),
+        }
+    }
+
     /// Checks and sorts the answer, which takes too long for a network thread.
     ///
     /// # Errors
@@ -429,6 +437,6 @@ pub(super) fn of_target(error: TargetError) -> UpstreamError {
     }
 }
 
-fn is_one(value: &Value) -> bool {
-    matches!(value, Value::Vector(series) if series.len() == 1 && series.iter().all(|one| (one.value - 1.0).abs() < f64::EPSILON))
+fn is_one(value: &QueryValue) -> bool {
+    matches!(value, QueryValue::Parsed(Value::Vector(series)) if series.len() == 1 && series.iter().all(|one| (one.value - 1.0).abs() < f64::EPSILON))
 }

@@ -3,8 +3,8 @@
 //!
 //! `scope` puts the matchers of the caller's scope into every selector of our own tree, which is
 //! then printed; `request` makes the request of a read; `answer` reads the response while it
-//! arrives, within limits; `breaker` stops requests to a server that does not answer. `engine`
-//! joins them, and is the only part that is asynchronous.
+//! arrives, within limits, and keeps the values of a matrix as text; `breaker` stops requests to a
+//! server that does not answer. `engine` joins them, and is the only part that is asynchronous.
 
 mod answer;
 mod breaker;
@@ -13,7 +13,7 @@ mod raw;
 mod request;
 mod scope;
 
-pub use answer::{AnswerData, QueryAnswer, RawAnswer, UpstreamAnswer};
+pub use answer::{AnswerData, PassedSeries, QueryAnswer, QueryValue, RawAnswer, UpstreamAnswer};
 pub use breaker::CircuitState;
 pub use engine::{FetchLimits, FetchedAnswer, Upstream, UpstreamError, UpstreamStatus};
 pub use request::UpstreamRead;

@@ -246,10 +246,10 @@ impl MountQuery {
         let expr = run.expression("query", &self.text).map_err(in_parameter("query"))?;
         let query = Query { expr, text: self.text.into(), steps: self.steps, instant: self.instant };
         let since = Stopwatch::start();
-        let answer = run.evaluate(&query, self.eval).map_err(in_parameter("query"))?;
+        let answer = run.evaluate_data(&query, self.eval).map_err(in_parameter("query"))?;
         let stats = self.has_stats.then(|| statistics(&answer.stats, since.elapsed()).to_string());
         let infos = run.annotate(answer.annotations);
-        let mut value = answer.value;
+        let mut value = answer.data;
         run.truncate(&mut value, self.limit);
         run.prometheus_result(value, &infos, stats.as_deref())
     }

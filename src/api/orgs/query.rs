@@ -22,6 +22,7 @@ mod queried;
 pub mod render;
 pub(super) mod request;
 pub(super) mod response;
+pub(super) mod result;
 pub(super) mod run;
 pub(super) mod selectors;
 pub(super) mod source;
@@ -33,12 +34,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 
-use body::{BodyFormat, series_count};
+use body::BodyFormat;
 pub use deps::{ReadDeps, ReadOptions};
 pub use live::{LiveQueries, LiveUsage};
 pub use queried::QueriedMetrics;
 use request::{PendingRead, ReadRequest, timeout};
 use response::Envelope;
+use result::ResultData;
 use run::{EvalOptions, QueryRun};
 use structured::StructuredParams;
 
@@ -49,7 +51,7 @@ use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{METRIC_NAME, Matcher, Steps, StepsError, TimeRange, Timestamp};
 use crate::promql::explain::{Estimate, PlanNode};
-use crate::promql::{Annotations, Query, Value};
+use crate::promql::{Annotations, Query};
 
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
@@ -336,13 +338,13 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
     let printed = if params.hides_expression { String::new() } else { expr.to_string() };
     let query = Query { expr, text, steps: window.steps, instant };
     let (answer, plan) = match params.explain {
-        true => run.explain(&query).map(|(answer, plan)| (answer, Some(plan)))?,
-        false => (run.evaluate(&query, params.eval)?, None),
+        true => run.explain(&query).map(|(answer, plan)| (answer.into(), Some(plan)))?,
+        false => (run.evaluate_data(&query, params.eval)?, None),
     };
     let has_annotations = answer.annotations != Annotations::default();
     let infos = run.annotate(answer.annotations);
-    let mut value = answer.value;
-    let series = series_count(&value);
+    let mut value = answer.data;
+    let series = value.series_count();
     // The number of samples reveals the number of series, so it has the same restriction.
     let insight = run.grant.require(Permission::SeriesOfResults).is_ok();
     run.truncate(&mut value, Some(window.limit));
@@ -430,10 +432,8 @@ fn write_steps(steps: &Steps, instant: bool, out: &mut Vec<u8>) {
 
 /// Adds a warning to an empty result if the metric has never been written, or lies outside of the
 /// caller's scope. The two cases have the same warning, so that it reveals nothing about the scope.
-fn warn_of_unknown(run: &mut QueryRun, metric: &str, value: &Value) -> ApiResult<()> {
-    let is_empty = matches!(value, Value::Vector(series) if series.is_empty())
-        || matches!(value, Value::Matrix(series) if series.is_empty());
-    if is_empty {
+fn warn_of_unknown(run: &mut QueryRun, metric: &str, value: &ResultData) -> ApiResult<()> {
+    if value.series_count() == 0 {
         let named = vec![Matcher::equal(METRIC_NAME, metric)];
         if !run.exists(&[named], TimeRange::ALL)? {
             run.warn(format!("the metric {metric:?} is not known"));

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 
+use super::passed::{PassedSeries, TimeCheck, next_point};
+use super::scan::Scanner;
 use super::{AnswerError, invalid, time_of};
 use crate::model::{Exemplar, Label, Labels, Sample, Steps, Timestamp};
-use crate::promql::{MatrixSeries, QueryError, VectorSample};
+use crate::promql::{QueryError, VectorSample};
 use crate::tsdb::SeriesExemplars;
 
 /// The most labels of a series, inclusive.
@@ -28,23 +30,40 @@ pub(super) struct ElementReader {
     bytes: u64,
     /// Texts of labels, of which each is in memory once.
     texts: HashSet<Arc<str>>,
+    /// The labels of the last series in the usual form, in the order of the response and with
+    /// those that are left out. Most labels of a series are those of the series before it.
+    previous: Vec<Label>,
 }
 
 /// A series with its values.
 #[derive(Debug)]
 pub(super) struct SeriesPoints {
     labels: Labels,
-    one: Option<Sample>,
-    many: Option<Vec<Sample>>,
+    values: SeriesValues,
+}
+
+#[derive(Debug)]
+enum SeriesValues {
+    One(f64),
+    /// Values as JSON, and their number.
+    Many(Box<[u8]>, usize),
 }
 
 impl SeriesPoints {
-    pub(super) fn matrix(self) -> Option<MatrixSeries> {
-        Some(MatrixSeries { labels: self.labels, samples: self.many?, histograms: Vec::new() })
+    pub(super) fn matrix(self) -> Option<PassedSeries> {
+        match self.values {
+            SeriesValues::Many(points, count) => Some(PassedSeries::new(self.labels, (points, count))),
+            SeriesValues::One(_) => None,
+        }
     }
 
     pub(super) fn vector(self, at: Timestamp) -> Option<VectorSample> {
-        Some(VectorSample { labels: self.labels, at, value: self.one?.value, histogram: None })
+        match self.values {
+            SeriesValues::One(value) => {
+                Some(VectorSample { labels: self.labels, at, value, histogram: None })
+            }
+            SeriesValues::Many(..) => None,
+        }
     }
 }
 
@@ -151,6 +170,7 @@ impl ElementReader {
             samples: 0,
             bytes: 0,
             texts: HashSet::new(),
+            previous: Vec::new(),
         }
     }
 
@@ -197,12 +217,45 @@ impl ElementReader {
             value: self.shared(value),
         };
         let labels: Vec<Label> = pairs.iter().map(of).collect();
-        self.hold(Labels::own_bytes(labels.len()) + size_of::<SeriesPoints>());
         Ok(Labels::from_sorted(labels))
     }
 
     /// Reads a series with its values.
     pub(super) fn series(&mut self, element: &[u8]) -> Result<SeriesPoints, AnswerError> {
+        let usual = self.usual_series(element).filter(|(_, length)| *length == element.len());
+        let series = match usual {
+            Some((series, _)) => series,
+            None => self.any_series(element)?,
+        };
+        self.admit(series)
+    }
+
+    /// Reads the series at the beginning of a text, if it has the usual form. Returns the bytes
+    /// that it has, too.
+    pub(super) fn first_series(&mut self, text: &[u8]) -> Result<Option<(SeriesPoints, usize)>, AnswerError> {
+        let Some((series, length)) = self.usual_series(text) else { return Ok(None) };
+        Ok(Some((self.admit(series)?, length)))
+    }
+
+    /// Counts the values of a series.
+    fn admit(&mut self, series: SeriesPoints) -> Result<SeriesPoints, AnswerError> {
+        self.hold(Labels::own_bytes(series.labels.len()) + size_of::<SeriesPoints>());
+        let values = match &series.values {
+            SeriesValues::Many(points, count) => {
+                self.hold(points.len());
+                *count
+            }
+            SeriesValues::One(_) => 1,
+        };
+        self.samples = self.samples.saturating_add(values as u64);
+        if self.samples > self.samples_max {
+            return Err(QueryError::TooManySamples { allowed: self.samples_max }.into());
+        }
+        Ok(series)
+    }
+
+    /// Reads a series in any form.
+    fn any_series(&mut self, element: &[u8]) -> Result<SeriesPoints, AnswerError> {
         let SeriesElement { metric, value, values, histogram, histograms } =
             serde_json::from_slice(element).or_else(invalid)?;
         if histogram.is_some() || histograms.is_some() {
@@ -210,40 +263,96 @@ impl ElementReader {
             return Err(AnswerError::Unsupported(why.to_owned()));
         }
         let labels = self.label_set(metric)?;
-        let many: Option<Vec<Sample>> =
-            values.map(|all| all.into_iter().map(|Point(sample)| sample).collect());
-        let one = value.map(|Point(sample)| sample);
-        if many.is_some() == one.is_some() {
-            return invalid("a series has neither one value nor many");
-        }
-        if let Some(many) = &many {
-            self.check_times(many)?;
-            self.hold(many.capacity() * size_of::<Sample>());
-        }
-        self.samples = self.samples.saturating_add(many.as_ref().map_or(1, Vec::len) as u64);
-        if self.samples > self.samples_max {
-            return Err(QueryError::TooManySamples { allowed: self.samples_max }.into());
-        }
-        Ok(SeriesPoints { labels, one, many })
+        let values = match (value, values) {
+            (Some(Point(sample)), None) => SeriesValues::One(sample.value),
+            (None, Some(all)) => {
+                let mut times = TimeCheck::new(self.steps.as_ref());
+                if !all.iter().all(|Point(sample)| times.admits(sample.at)) {
+                    return invalid("the times of a series do not ascend, or are no steps of the query");
+                }
+                let samples: Vec<Sample> = all.into_iter().map(|Point(sample)| sample).collect();
+                SeriesValues::Many(PassedSeries::print(&samples), samples.len())
+            }
+            _ => return invalid("a series has neither one value nor many"),
+        };
+        Ok(SeriesPoints { labels, values })
     }
 
-    /// Checks that times ascend, and are steps of a range query.
-    fn check_times(&self, samples: &[Sample]) -> Result<(), AnswerError> {
-        if !samples.is_sorted_by(|a, b| a.at < b.at) {
-            return invalid("the times of a series do not ascend");
-        }
-        let Some(steps) = &self.steps else { return Ok(()) };
-        let is_step = |sample: &Sample| {
-            let from_start = sample.at.ms_since(steps.start());
-            sample.at <= steps.end() && from_start >= 0 && from_start % steps.step_ms().max(1) == 0
+    /// Reads the series at the beginning of a text in the form that servers write:
+    /// `{"metric":{"a":"b"},"values":[[1,"2"]]}` without whitespace and escapes, its labels sorted
+    /// by name. Returns the bytes that it has, too. `None` for any other text.
+    fn usual_series(&mut self, text: &[u8]) -> Option<(SeriesPoints, usize)> {
+        let mut scanner = Scanner::new(text);
+        scanner.take(br#"{"metric":{"#)?;
+        let labels = self.usual_labels(&mut scanner)?;
+        scanner.take(br#","value"#)?;
+        let values = match scanner.byte()? {
+            b's' => {
+                scanner.take(b"\":")?;
+                let (points, count) = PassedSeries::scan(&mut scanner, self.steps.as_ref())?;
+                SeriesValues::Many(points, count)
+            }
+            b'"' => {
+                scanner.take(b":")?;
+                SeriesValues::One(next_point(&mut scanner)?.value)
+            }
+            _ => return None,
         };
-        if samples.iter().all(is_step) { Ok(()) } else { invalid("a value is not at a step of the query") }
+        scanner.take(b"}")?;
+        Some((SeriesPoints { labels, values }, text.len() - scanner.rest().len()))
+    }
+
+    /// Reads the labels of a series and the brace after them.
+    fn usual_labels(&mut self, scanner: &mut Scanner<'_>) -> Option<Labels> {
+        let mut labels: Vec<Label> = Vec::with_capacity(self.previous.len());
+        let mut count = 0;
+        if scanner.take(b"}").is_none() {
+            loop {
+                let label = self.usual_label(scanner, count)?;
+                count += 1;
+                if !label.value.is_empty() && Some(&*label.name) != self.hidden.as_deref() {
+                    labels.push(label);
+                }
+                match scanner.byte()? {
+                    b',' if count < LABELS_MAX => {}
+                    b'}' => break,
+                    _ => return None,
+                }
+            }
+        }
+        self.previous.truncate(count);
+        // The general parser sorts other labels, and refuses those that occur twice.
+        let is_usual = labels.is_sorted_by(|a, b| a.name < b.name)
+            && labels.first().is_none_or(|first| !first.name.is_empty());
+        is_usual.then(|| Labels::from_sorted(labels))
+    }
+
+    /// Reads the label at this place.
+    fn usual_label(&mut self, scanner: &mut Scanner<'_>, place: usize) -> Option<Label> {
+        if let Some(known) = self.previous.get(place)
+            && scanner.take_label(&known.name, &known.value).is_some()
+        {
+            return Some(known.clone());
+        }
+        let name = scanner.text()?;
+        scanner.take(b":")?;
+        let value = scanner.text()?;
+        let known = self.previous.get(place).filter(|known| *known.name == *name);
+        let known = known.map(|known| Arc::clone(&known.name));
+        let label = Label { name: known.unwrap_or_else(|| self.shared(name)), value: self.shared(value) };
+        match self.previous.get_mut(place) {
+            Some(known) => *known = label.clone(),
+            None => self.previous.push(label.clone()),
+        }
+        Some(label)
     }
 
     /// Reads a label set.
     pub(super) fn labels(&mut self, element: &[u8]) -> Result<Labels, AnswerError> {
         let pairs = serde_json::from_slice(element).or_else(invalid)?;
-        self.label_set(pairs)
+        let labels = self.label_set(pairs)?;
+        self.hold(Labels::own_bytes(labels.len()) + size_of::<Labels>());
+        Ok(labels)
     }
 
     /// Reads the value of a label.
@@ -267,6 +376,7 @@ pub(super) fn exemplars_of(
 ) -> Result<SeriesExemplars, AnswerError> {
     let ExemplarsElement { series_labels, exemplars } = serde_json::from_slice(element).or_else(invalid)?;
     let labels = reader.label_set(series_labels)?;
+    reader.hold(Labels::own_bytes(labels.len()) + size_of::<SeriesExemplars>());
     let mut read = Vec::with_capacity(exemplars.len());
     for ExemplarElement { labels, value: Text(value), timestamp } in exemplars {
         let Some(at) = time_of(timestamp) else { return invalid("the time of an exemplar is out of range") };

@@ -2,6 +2,8 @@
 
 mod element;
 mod metadata;
+mod passed;
+mod scan;
 mod split;
 
 use std::sync::Arc;
@@ -15,7 +17,8 @@ use crate::promql::{QueryError, Value};
 use crate::tsdb::{Description, Listing, SeriesExemplars};
 use element::{ElementReader, SeriesPoints, exemplars_of};
 use metadata::descriptions;
-use split::{Malformed, Splitter};
+pub use passed::PassedSeries;
+use split::{Malformed, Splitter, TakeElement};
 
 use super::request::UpstreamRead;
 
@@ -65,10 +68,19 @@ impl UpstreamAnswer {
 /// The result of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryAnswer {
-    /// The value, whose series are sorted if it is a matrix.
-    pub value: Value,
+    /// The value.
+    pub value: QueryValue,
     /// The number of values.
     pub samples: u64,
+}
+
+/// The value of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QueryValue {
+    /// A scalar, a string or a vector.
+    Parsed(Value),
+    /// A matrix, sorted by labels.
+    Passed(Arc<[PassedSeries]>),
 }
 
 /// An answer with raw samples, which has not been decoded.
@@ -156,6 +168,45 @@ struct Found {
     raw: Vec<Box<RawValue>>,
 }
 
+/// Takes the elements of a response to `read`.
+struct ElementTaker<'r> {
+    read: &'r UpstreamRead,
+    elements: &'r mut ElementReader,
+    found: &'r mut Found,
+}
+
+impl TakeElement<AnswerError> for ElementTaker<'_> {
+    fn take_first(&mut self, text: &[u8]) -> Result<Option<usize>, AnswerError> {
+        if !matches!(self.read, UpstreamRead::Query { .. }) {
+            return Ok(None);
+        }
+        let Some((points, length)) = self.elements.first_series(text)? else { return Ok(None) };
+        self.found.points.push(points);
+        Ok(Some(length))
+    }
+
+    fn take(&mut self, element: &[u8]) -> Result<(), AnswerError> {
+        let ElementTaker { read, elements, found } = self;
+        match read {
+            UpstreamRead::Query { .. } if element.first() == Some(&b'{') => {
+                found.points.push(elements.series(element)?);
+            }
+            UpstreamRead::Query { .. } if found.raw.len() < 2 => {
+                found.raw.push(serde_json::from_slice(element).or_else(invalid)?);
+            }
+            UpstreamRead::Query { .. }
+            | UpstreamRead::Metadata { .. }
+            | UpstreamRead::RemoteRead { .. }
+            | UpstreamRead::RawMatrix { .. } => return invalid("an element is not a series"),
+            UpstreamRead::Series { .. } => found.labels.push(elements.labels(element)?),
+            UpstreamRead::LabelNames { .. } => found.texts.extend(elements.name(element)?),
+            UpstreamRead::LabelValues { .. } => found.texts.push(elements.value(element)?),
+            UpstreamRead::Exemplars { .. } => found.exemplars.push(exemplars_of(elements, element)?),
+        }
+        Ok(())
+    }
+}
+
 /// A response without its list.
 #[derive(Deserialize)]
 struct ResponseEnvelope {
@@ -212,36 +263,7 @@ impl AnswerReader {
     /// Takes the next bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), AnswerError> {
         let AnswerReader { read, splitter, elements, found, .. } = self;
-        splitter.push(bytes, |element| match read {
-            UpstreamRead::Query { .. } if element.first() == Some(&b'{') => {
-                found.points.push(elements.series(element)?);
-                Ok(())
-            }
-            UpstreamRead::Query { .. } if found.raw.len() < 2 => {
-                found.raw.push(serde_json::from_slice(element).or_else(invalid)?);
-                Ok(())
-            }
-            UpstreamRead::Query { .. }
-            | UpstreamRead::Metadata { .. }
-            | UpstreamRead::RemoteRead { .. }
-            | UpstreamRead::RawMatrix { .. } => invalid("an element is not a series"),
-            UpstreamRead::Series { .. } => {
-                found.labels.push(elements.labels(element)?);
-                Ok(())
-            }
-            UpstreamRead::LabelNames { .. } => {
-                found.texts.extend(elements.name(element)?);
-                Ok(())
-            }
-            UpstreamRead::LabelValues { .. } => {
-                found.texts.push(elements.value(element)?);
-                Ok(())
-            }
-            UpstreamRead::Exemplars { .. } => {
-                found.exemplars.push(exemplars_of(elements, element)?);
-                Ok(())
-            }
-        })
+        splitter.push(bytes, &mut ElementTaker { read, elements, found })
     }
 
     /// Returns the data of a complete response. Parses metadata and sorts, which takes long.
@@ -256,13 +278,15 @@ impl AnswerReader {
             return invalid("it is partial: some of the data was not available");
         }
         let data = envelope.data.as_deref().map(RawValue::get);
-        let is_list = data.is_some_and(|data| data.starts_with('['));
+        // The elements were removed from the list. Any left means that it was not found, for
+        // example because the name of a member has escapes.
+        let is_list = data == Some("[]");
         let no_list = |what: &str| invalid(format!("data is not a list of {what}"));
         let data = match &read {
             UpstreamRead::Query { steps, instant, .. } => {
                 let Some(data) = data else { return invalid("data is missing") };
                 let kind: ResultKind = serde_json::from_str(data).or_else(invalid)?;
-                if !kind.result.get().starts_with('[') {
+                if kind.result.get() != "[]" {
                     return no_list("values");
                 }
                 let samples = elements.samples();
@@ -323,7 +347,7 @@ fn value(
     kind: &str,
     (steps, instant): (Steps, bool),
     hides_label: bool,
-) -> Result<Value, AnswerError> {
+) -> Result<QueryValue, AnswerError> {
     let Found { points, raw, .. } = found;
     let at = steps.start();
     let has_no = |is_empty: bool, what: &str| match is_empty {
@@ -339,10 +363,10 @@ fn value(
                     one.matrix().ok_or_else(|| AnswerError::Invalid("a series has one value".to_owned()))?,
                 );
             }
-            if !series.is_sorted_by(|a, b| a.labels <= b.labels) {
-                series.sort_by(|a, b| a.labels.cmp(&b.labels));
+            if !series.is_sorted_by(|a: &PassedSeries, b| a.labels() < b.labels()) {
+                series.sort_by(|a, b| a.labels().cmp(b.labels()));
             }
-            if series.windows(2).any(|pair| pair[0].labels == pair[1].labels) {
+            if series.windows(2).any(|pair| pair[0].labels() == pair[1].labels()) {
                 if hides_label {
                     // The query may have set the label, so this is not a fault of the server.
                     let why = "series of the result differ only in the label of the tenant, which is removed";
@@ -350,7 +374,7 @@ fn value(
                 }
                 return invalid("two series have the same labels");
             }
-            Ok(Value::Matrix(series))
+            Ok(QueryValue::Passed(series.into()))
         }
         ("vector", true) => {
             has_no(raw.is_empty(), "values without a series")?;
@@ -358,17 +382,17 @@ fn value(
             let series: Option<Vec<_>> = points.into_iter().map(of).collect();
             series.map_or_else(
                 || invalid("a series of a vector has not one value"),
-                |all| Ok(Value::Vector(all)),
+                |all| Ok(QueryValue::Parsed(Value::Vector(all))),
             )
         }
         ("scalar" | "string", true) => {
             has_no(points.is_empty(), "series")?;
             let [_, text] = raw.as_slice() else { return invalid("a scalar or string has not two parts") };
             let text: String = serde_json::from_str(text.get()).or_else(invalid)?;
-            match kind {
-                "string" => Ok(Value::Text { at, text }),
-                _ => Ok(Value::Scalar { at, value: text.parse().or_else(invalid)? }),
-            }
+            Ok(QueryValue::Parsed(match kind {
+                "string" => Value::Text { at, text },
+                _ => Value::Scalar { at, value: text.parse().or_else(invalid)? },
+            }))
         }
         _ => invalid(format!("a result of the type {kind:?} is not expected")),
     }
@@ -377,8 +401,9 @@ fn value(
 /// Converts seconds to a time.
 fn time_of(seconds: f64) -> Option<Timestamp> {
     let ms = (seconds * 1_000.0).round();
+    // A double has more than three decimals of these seconds.
     #[expect(clippy::cast_possible_truncation, reason = "the bounds are exact in a double")]
-    (ms.abs() < 9e15).then(|| Timestamp::from_ms(ms as i64))
+    (ms.abs() < 1e15).then(|| Timestamp::from_ms(ms as i64))
 }
 
 #[cfg(test)]

@@ -20,6 +20,16 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, Malformed> {
     Err(Malformed::Text(why.into()))
 }
 
+/// Takes the elements of a list.
+pub(super) trait TakeElement<E> {
+    /// Takes the element at the beginning of `text`, and returns its length. `Ok(None)` leaves it
+    /// to [`TakeElement::take`], for example because its end has not arrived.
+    fn take_first(&mut self, text: &[u8]) -> Result<Option<usize>, E>;
+
+    /// Takes a complete element.
+    fn take(&mut self, element: &[u8]) -> Result<(), E>;
+}
+
 /// A member of the response on the path to the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PathMember {
@@ -29,6 +39,17 @@ enum PathMember {
     Result,
 }
 
+/// What may follow in the list, before the text in `Splitter::element`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListPlace {
+    /// The first element, or the end.
+    First,
+    /// An element, after a comma.
+    Next,
+    /// A comma or the end, after an element that was taken at its beginning.
+    End,
+}
+
 /// Cuts a response.
 #[derive(Debug)]
 pub(super) struct Splitter {
@@ -36,6 +57,7 @@ pub(super) struct Splitter {
     envelope_max: usize,
     element: Vec<u8>,
     element_max: usize,
+    place: ListPlace,
     /// The number of open objects and arrays.
     depth: usize,
     in_string: bool,
@@ -58,6 +80,7 @@ impl Splitter {
             envelope_max,
             element: Vec::new(),
             element_max,
+            place: ListPlace::First,
             depth: 0,
             in_string: false,
             is_escaped: false,
@@ -73,27 +96,36 @@ impl Splitter {
         self.envelope.capacity() + self.element.capacity()
     }
 
-    /// Takes the next bytes, and calls `take` for each element that is complete.
+    /// Takes the next bytes, and passes each element to `elements`.
     pub(super) fn push<E: From<Malformed>>(
         &mut self,
         bytes: &[u8],
-        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+        elements: &mut impl TakeElement<E>,
     ) -> Result<(), E> {
-        for byte in bytes {
-            match self.list {
-                Some(inside) => {
-                    if self.inside(*byte, inside)? {
-                        let element = self.element.trim_ascii();
-                        if !element.is_empty() {
-                            take(element)?;
-                        }
-                        self.element.clear();
-                        // One huge element does not determine the memory of the others.
-                        self.element.shrink_to(64 << 10);
-                    }
+        let mut rest = bytes;
+        while let Some((byte, after)) = rest.split_first() {
+            let Some(inside) = self.list else {
+                self.outside(*byte)?;
+                rest = after;
+                continue;
+            };
+            if *byte == b'{' && self.element.is_empty() && self.place != ListPlace::End {
+                let text = rest.get(..self.element_max).unwrap_or(rest);
+                if let Some(next) = elements.take_first(text)?.and_then(|length| rest.get(length..)) {
+                    (self.place, rest) = (ListPlace::End, next);
+                    continue;
                 }
-                None => self.outside(*byte)?,
             }
+            if self.inside(*byte, inside)? {
+                let element = self.element.trim_ascii();
+                if !element.is_empty() {
+                    elements.take(element)?;
+                }
+                self.element.clear();
+                // One huge element does not determine the memory of the others.
+                self.element.shrink_to(64 << 10);
+            }
+            rest = after;
         }
         Ok(())
     }
@@ -104,20 +136,12 @@ impl Splitter {
             self.string(byte);
         } else {
             match byte {
+                b',' | b']' if self.depth == inside => return self.end_of_element(byte),
+                _ if self.place == ListPlace::End && !byte.is_ascii_whitespace() => {
+                    return malformed("something follows an element of the list");
+                }
                 b'"' => self.in_string = true,
                 b'{' | b'[' => self.open()?,
-                b',' if self.depth == inside => {
-                    return match self.element.trim_ascii().is_empty() {
-                        true => malformed("an element of the list is missing"),
-                        false => Ok(true),
-                    };
-                }
-                b']' if self.depth == inside => {
-                    self.depth -= 1;
-                    (self.list, self.is_listed) = (None, true);
-                    self.envelope.push(byte);
-                    return Ok(true);
-                }
                 b'}' | b']' if self.depth > inside => self.depth -= 1,
                 b'}' | b']' => return malformed("the list is closed twice"),
                 _ => {}
@@ -128,6 +152,27 @@ impl Splitter {
         }
         self.element.push(byte);
         Ok(false)
+    }
+
+    /// Takes the comma after an element or the bracket after the last one. Returns whether the
+    /// element has not been taken.
+    fn end_of_element(&mut self, byte: u8) -> Result<bool, Malformed> {
+        let is_empty = self.element.trim_ascii().is_empty();
+        let is_missing = match self.place {
+            ListPlace::First => is_empty && byte == b',',
+            ListPlace::Next => is_empty,
+            ListPlace::End => false,
+        };
+        if is_missing {
+            return malformed("an element of the list is missing");
+        }
+        self.place = ListPlace::Next;
+        if byte == b']' {
+            self.depth -= 1;
+            (self.list, self.is_listed) = (None, true);
+            self.envelope.push(byte);
+        }
+        Ok(true)
     }
 
     fn outside(&mut self, byte: u8) -> Result<(), Malformed> {
@@ -220,19 +265,30 @@ mod tests {
 
     use super::*;
 
+    /// Takes `{"usual":1}` at its beginning.
+    impl TakeElement<Malformed> for Vec<String> {
+        fn take_first(&mut self, text: &[u8]) -> Result<Option<usize>, Malformed> {
+            let usual = "{\"usual\":1}";
+            let is_usual = text.starts_with(usual.as_bytes());
+            self.extend(is_usual.then(|| usual.to_owned()));
+            Ok(is_usual.then_some(usual.len()))
+        }
+
+        fn take(&mut self, element: &[u8]) -> Result<(), Malformed> {
+            self.push(String::from_utf8_lossy(element).into_owned());
+            Ok(())
+        }
+    }
+
     fn split(text: &str, pieces: &[usize]) -> Result<(Vec<String>, String), Malformed> {
         let (mut splitter, mut elements, mut rest) =
-            (Splitter::new(1 << 10, 1 << 10), Vec::new(), text.as_bytes());
-        let mut take = |element: &[u8]| {
-            elements.push(String::from_utf8_lossy(element).into_owned());
-            Ok::<_, Malformed>(())
-        };
+            (Splitter::new(1 << 10, 1 << 10), Vec::<String>::new(), text.as_bytes());
         for piece in pieces {
             let (now, later) = rest.split_at((*piece).min(rest.len()));
-            splitter.push(now, &mut take)?;
+            splitter.push(now, &mut elements)?;
             rest = later;
         }
-        splitter.push(rest, &mut take)?;
+        splitter.push(rest, &mut elements)?;
         Ok((elements, String::from_utf8(splitter.finish()?).expect("UTF-8")))
     }
 
@@ -265,6 +321,13 @@ mod tests {
             "null",
             r#"{"data":["#,
             r#"{"data":[1,,2]}"#,
+            r#"{"data":[1,]}"#,
+            r#"{"data":[,1]}"#,
+            r#"{"data":[{"usual":1},]}"#,
+            r#"{"data":[{"usual":1}{"usual":1}]}"#,
+            r#"{"data":[{"usual":1} 1]}"#,
+            r#"{"data":[{"usual":1}}]}"#,
+            r#"{"data":[{"usual":1},,{"usual":1}]}"#,
             r#"{"data":[1}"#,
             r#"{"data":[]}}"#,
             r#"{"data":[]}x"#,
@@ -281,7 +344,7 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_of_any_size_give_the_same_elements(pieces in prop::collection::vec(0..9_usize, 0..30)) {
-            let text = r#"{"status":"success","data":{"resultType":"vector","result":[{"a\\":"\"]"},[1,{"b":[2]}],"x"]}}"#;
+            let text = r#"{"status":"success","data":{"resultType":"vector","result":[{"a\\":"\"]"},{"usual":1},[1,{"b":[2]}] , {"usual":1} ,"x",{"usual":1}]}}"#;
             prop_assert_eq!(split(text, &pieces), split(text, &[]));
         }
 

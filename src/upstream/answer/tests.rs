@@ -1,5 +1,9 @@
 //! Responses as servers send them, and as they should not.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::model::{MetricKind, Sample, TimeRange};
 
@@ -27,7 +31,10 @@ fn data(kind: &str, result: &str) -> String {
 
 fn query(read: &UpstreamRead, kind: &str, result: &str) -> Result<Value, AnswerError> {
     match answered(read, &data(kind, result))?.data {
-        AnswerData::Query(answer) => Ok(answer.value),
+        AnswerData::Query(QueryAnswer { value: QueryValue::Parsed(value), .. }) => Ok(value),
+        AnswerData::Query(QueryAnswer { value: QueryValue::Passed(series), .. }) => {
+            Ok(Value::Matrix(series.iter().map(PassedSeries::parsed).collect()))
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -155,6 +162,21 @@ fn one_huge_element_is_too_expensive_and_no_failure_of_the_server() {
 }
 
 #[test]
+fn labels_and_the_text_of_values_count_as_memory() {
+    let points: Vec<String> = (0..900).map(|n| format!(r#"[{n},"0.12345678901234567"]"#)).collect();
+    let of = |spaces: &str| {
+        let one = format!(r#"{{"metric":{{"a":"b"}},{spaces}"values":[{}]}}"#, points.join(","));
+        let mut reader = AnswerReader::new(&instant_query(), None, 1_000, false);
+        reader.push(data("matrix", &format!("[{one}]")).as_bytes()).expect("read");
+        (one.len() as u64, reader.held_bytes())
+    };
+    // The usual form, whose values are copied, and another one, whose values are printed.
+    for (length, held) in ["", " "].map(of) {
+        assert!((length..3 * length + 4_096).contains(&held), "{held} bytes are held for {length}");
+    }
+}
+
+#[test]
 fn the_number_of_described_metrics_is_limited_and_only_their_first_entries_count() {
     let of = |count: usize| {
         let all: Vec<String> =
@@ -166,4 +188,198 @@ fn the_number_of_described_metrics_is_limited_and_only_their_first_entries_count
     let found = of(1_000).expect("valid");
     assert!(found.bytes > 100_000, "{} bytes", found.bytes);
     assert!(matches!(of(200_001), Err(AnswerError::Invalid(_))));
+}
+
+/// A response for the oracle, which reads it as a whole.
+#[derive(Deserialize)]
+struct WholeResponse {
+    status: String,
+    data: WholeData,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WholeData {
+    result_type: String,
+    result: Vec<WholeSeries>,
+}
+
+#[derive(Deserialize)]
+struct WholeSeries {
+    metric: WholeLabels,
+    values: Vec<(f64, String)>,
+}
+
+/// All labels, also those that occur twice.
+struct WholeLabels(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for WholeLabels {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<WholeLabels, D::Error> {
+        struct LabelsVisitor;
+
+        impl<'de> serde::de::Visitor<'de> for LabelsVisitor {
+            type Value = WholeLabels;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("labels")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<WholeLabels, A::Error> {
+                let mut all = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    all.push(pair);
+                }
+                Ok(WholeLabels(all))
+            }
+        }
+
+        from.deserialize_map(LabelsVisitor)
+    }
+}
+
+/// The values of each series in the order of labels; times in milliseconds, values as bits.
+type ReadMatrix = Vec<(String, Vec<(i64, u64)>)>;
+
+/// The bits of a value; those of all NaNs are the same.
+fn bits(value: f64) -> u64 {
+    if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
+}
+
+/// Reads a response to [`range_query`] without the reader.
+fn read_whole(text: &str) -> Option<ReadMatrix> {
+    let response: WholeResponse = serde_json::from_str(text).ok()?;
+    if response.status != "success" || response.data.result_type != "matrix" {
+        return None;
+    }
+    let mut all: BTreeMap<Labels, Vec<(i64, u64)>> = BTreeMap::new();
+    for WholeSeries { metric, values } in response.data.result {
+        let WholeLabels(labels) = metric;
+        let shown = labels.into_iter().filter(|(name, value)| name != "tenant" && !value.is_empty());
+        let shown: Vec<(String, String)> = shown.collect();
+        let names: BTreeSet<&str> = shown.iter().map(|(name, _)| name.as_str()).collect();
+        if names.len() < shown.len() || names.contains("") {
+            return None;
+        }
+        let mut points = Vec::new();
+        for (seconds, value) in values {
+            #[expect(clippy::cast_possible_truncation, reason = "a test")]
+            let ms = (seconds * 1_000.0).round() as i64;
+            let is_step = (100_000..=160_000).contains(&ms) && ms % 15_000 == 10_000;
+            let is_next = points.last().is_none_or(|(before, _)| *before < ms);
+            if !is_step || !is_next {
+                return None;
+            }
+            points.push((ms, bits(value.parse().ok()?)));
+        }
+        if all.insert(Labels::from_pairs(shown), points).is_some() {
+            return None;
+        }
+    }
+    Some(all.into_iter().map(|(labels, points)| (labels.to_string(), points)).collect())
+}
+
+/// Reads a response to [`range_query`] in pieces of these sizes, again and again.
+fn read_pieces(text: &str, pieces: &[usize]) -> Result<ReadMatrix, AnswerError> {
+    let mut reader = AnswerReader::new(&range_query(), Some("tenant"), 1_000, false);
+    let (mut rest, mut pieces) = (text.as_bytes(), pieces.iter().cycle());
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at((*pieces.next().expect("a size")).min(rest.len()));
+        reader.push(now)?;
+        rest = later;
+    }
+    let AnswerData::Query(QueryAnswer { value: QueryValue::Passed(series), .. }) = reader.finish()?.data
+    else {
+        panic!("matrix")
+    };
+    let of = |sample: &Sample| (sample.at.as_ms(), bits(sample.value));
+    let read = |one: &PassedSeries| {
+        let samples: Vec<_> = one.parsed().samples.iter().map(of).collect();
+        // The text that is passed on has the same values.
+        let passed: Vec<(f64, String)> = serde_json::from_slice(one.points()).expect("JSON");
+        let passed = passed.iter().map(|(seconds, value)| {
+            (time_of(*seconds).expect("a time").as_ms(), bits(value.parse().expect("a number")))
+        });
+        assert_eq!((passed.collect::<Vec<_>>(), samples.len()), (samples.clone(), one.count()));
+        (one.labels().to_string(), samples)
+    };
+    Ok(series.iter().map(read).collect())
+}
+
+/// A label as JSON, mostly without escapes.
+fn label() -> impl Strategy<Value = String> {
+    let name = prop_oneof![
+        8 => Just("a"), 8 => Just("b"), 8 => Just("c"), 2 => Just("tenant"), 1 => Just(""), 1 => Just("\\u0061"),
+    ];
+    let value = prop_oneof![
+        8 => Just("x"), 8 => Just("y"), 2 => Just(""), 1 => Just("\u{e9}\u{1f600}"), 1 => Just("\\n\\\""), 1 => Just("]},{"),
+    ];
+    (name, value).prop_map(|(name, value)| format!("\"{name}\":\"{value}\""))
+}
+
+/// A list with commas.
+fn joined(one: impl Strategy<Value = String>, most: usize) -> impl Strategy<Value = String> {
+    prop::collection::vec(one, 0..=most).prop_map(|all| all.join(","))
+}
+
+/// Values as JSON, mostly at steps of [`range_query`].
+fn values() -> impl Strategy<Value = String> {
+    let value = prop_oneof![
+        8 => (0..1_000u32).prop_map(|value| value.to_string()),
+        8 => any::<f64>().prop_map(|value| value.to_string()),
+        2 => prop_oneof![Just("NaN"), Just("+Inf"), Just("-Inf"), Just("1e3"), Just("-0"), Just("1.50")]
+            .prop_map(str::to_owned),
+        1 => prop_oneof![Just(""), Just("x"), Just("\\u0031"), Just("0x1")].prop_map(str::to_owned),
+    ];
+    let point = (
+        0..5usize,
+        prop_oneof![30 => Just(""), 4 => Just(".0"), 4 => Just(".000"), 1 => Just(".001")],
+        value,
+    );
+    prop::collection::vec(point, 0..6).prop_map(|mut points| {
+        points.sort_by_key(|(step, ..)| *step);
+        points.dedup_by_key(|(step, ..)| *step);
+        let of = |(step, fraction, value): (usize, &str, String)| {
+            format!("[{}{fraction},\"{value}\"]", 100 + 15 * step)
+        };
+        points.into_iter().map(of).collect::<Vec<_>>().join(",")
+    })
+}
+
+/// A response, mostly valid and in the usual form.
+fn response() -> impl Strategy<Value = String> {
+    let series = (joined(label(), 3), values(), prop_oneof![9 => Just(false), 1 => Just(true)]).prop_map(
+        |(labels, values, spaced)| {
+            let text = format!("{{\"metric\":{{{labels}}},\"values\":[{values}]}}");
+            if spaced { text.replace("],[", "] , [").replace("\":", "\" : ") } else { text }
+        },
+    );
+    joined(series, 4).prop_map(|series| data("matrix", &format!("[{series}]")))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8 * ProptestConfig::default().cases, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_response_in_pieces_is_read_as_the_whole(text in response(), pieces in prop::collection::vec(1..200usize, 1..4)) {
+        prop_assert_eq!(read_pieces(&text, &pieces).ok(), read_whole(&text), "{}", text);
+    }
+
+    #[test]
+    fn a_damaged_response_is_refused_as_the_whole(
+        text in response(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), 0..3u8, "[\\[\\]{}\",:0-9a-z.\\\\ ]"), 1..3),
+        pieces in prop::collection::vec(1..200usize, 1..4),
+    ) {
+        let mut text: Vec<char> = text.chars().collect();
+        for (place, kind, other) in damage {
+            let (place, other) = (place.index(text.len()), other.chars().next().expect("a character"));
+            match kind {
+                0 => text[place] = other,
+                1 => text.insert(place, other),
+                _ => drop(text.remove(place)),
+            }
+        }
+        let text: String = text.into_iter().collect();
+        prop_assert_eq!(read_pieces(&text, &pieces).ok(), read_whole(&text), "{}", text);
+    }
 }

@@ -147,8 +147,9 @@ fn result(run: &mut QueryRun, text: String, at: Timestamp) -> ApiResult<Vec<u8>>
     let query = Query { expr, text: text.into(), steps: Steps::once(at), instant: true };
     let answer = run.evaluate(&query, EvalOptions::default())?;
     let infos = run.annotate(answer.annotations);
-    let mut value = answer.value;
-    run.truncate(&mut value, Some(OPTIONS_MAX));
+    let mut data = answer.value.into();
+    run.truncate(&mut data, Some(OPTIONS_MAX));
+    let value = data.into_value();
     let write = |at: Timestamp, value: f64, out: &mut Vec<u8>| {
         out.extend_from_slice(br#","value":["#);
         prom_json::time(at, out);

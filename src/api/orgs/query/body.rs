@@ -5,13 +5,14 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 
 use super::inline::{BODY_BYTES_MAX, CODED_BYTES_MAX};
-use super::response::{Beginning, Envelope, QueryBody, value_memory_bytes};
+use super::response::{Beginning, Envelope, QueryBody};
+use super::result::ResultData;
 use super::run::QueryRun;
 use crate::api::encoding::{BodyCompression, Coding, Effort};
 use crate::api::error::ApiResult;
 use crate::api::prom_json;
 use crate::model::Labels;
-use crate::promql::{Annotations, Lease, QueryError, Value};
+use crate::promql::{Annotations, Lease, QueryError};
 
 /// The beginning of every success body.
 const SUCCESS: &[u8] = br#"{"status":"success","#;
@@ -95,7 +96,7 @@ impl QueryRun {
     /// Those of [`QueryRun::encode`].
     pub(in crate::api::orgs) fn prometheus_result(
         &self,
-        value: Value,
+        value: ResultData,
         infos: &[String],
         stats: Option<&str>,
     ) -> ApiResult<QueryBody> {
@@ -111,7 +112,7 @@ impl QueryRun {
     /// Returns a result with the text around it: `write` appends the members after `data`.
     pub(super) fn envelope(
         &self,
-        value: Value,
+        value: ResultData,
         infos: &[String],
         style: BodyFormat,
         write: impl FnOnce(&mut Vec<u8>),
@@ -128,7 +129,7 @@ impl QueryRun {
     /// # Errors
     /// Those of [`QueryBody::encode`].
     pub(super) fn encode(&self, envelope: Envelope) -> ApiResult<QueryBody> {
-        self.admit_inline_body(prom_json::estimated_bytes(&envelope.value))?;
+        self.admit_inline_body(envelope.value.estimated_bytes())?;
         let lease = Some(Arc::clone(&self.lease));
         let bytes_max = self.options.body_bytes_max;
         let _computing = self.lanes.workers().begin_query();
@@ -165,7 +166,7 @@ impl QueryRun {
             }
             Beginning::Prefix(prefix) => {
                 let lease = Some(Arc::clone(&self.lease));
-                let bytes = value_memory_bytes(prefix.value());
+                let bytes = prefix.value().memory_bytes();
                 let (org, coding) = (self.access.org, Coding::Identity);
                 let body = QueryBody::stream(*prefix, coding, bytes_max, &self.lanes, org, lease)?;
                 Ok(EncodedLine::Large(body.into_body(), bytes))
@@ -194,15 +195,8 @@ impl QueryRun {
     }
 
     /// Truncates a result to `limit` series, and adds a warning if it had more.
-    pub(in crate::api::orgs) fn truncate(&mut self, value: &mut Value, limit: Option<usize>) {
-        let limit = limit.unwrap_or(usize::MAX);
-        let series = series_count(value);
-        match value {
-            Value::Vector(series) => series.truncate(limit),
-            Value::Matrix(series) => series.truncate(limit),
-            Value::Scalar { .. } | Value::Text { .. } => return,
-        }
-        if series > limit {
+    pub(in crate::api::orgs) fn truncate(&mut self, value: &mut ResultData, limit: Option<usize>) {
+        if value.truncate(limit.unwrap_or(usize::MAX)) {
             self.warn(TRUNCATED);
         }
     }
@@ -292,15 +286,6 @@ impl BodyWriter<'_> {
     pub(in crate::api::orgs) fn label_sets(&mut self, sets: &[Labels]) -> ApiResult<()> {
         let mut writer = prom_json::LabelSetWriter::default();
         self.array(sets, |labels, out| writer.write(labels, out))
-    }
-}
-
-/// Returns the number of series of a result; a scalar and a string count as one.
-pub(in crate::api::orgs) fn series_count(value: &Value) -> usize {
-    match value {
-        Value::Vector(series) => series.len(),
-        Value::Matrix(series) => series.len(),
-        Value::Scalar { .. } | Value::Text { .. } => 1,
     }
 }
 

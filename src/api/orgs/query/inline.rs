@@ -17,6 +17,8 @@
 //!   starts again on the lane and does not count as fast any more. This bound does not depend on
 //!   earlier queries. All work of a query checks before each piece, and does not start a longer
 //!   one: matching, listings, reading, encoding the result;
+//! * for both steps of a query that another server answers: its preparation, and the encoding of a
+//!   short answer. The thread does not wait for the server;
 //! * as long as it finds the table of series, metadata and exemplars unlocked. Otherwise it starts
 //!   again on the lane: a connection's thread does not wait for a query, or for a writer that waits
 //!   for one.
@@ -149,6 +151,13 @@ impl FastQueries {
 }
 
 impl QueryFingerprint {
+    /// Returns the fingerprint of the preparation of a query that another server answers.
+    #[must_use]
+    pub(super) fn of_preparation(self) -> QueryFingerprint {
+        // Hashes are keyed, so this is as unlikely to be that of another query as any other one.
+        QueryFingerprint { hash: !self.hash, ..self }
+    }
+
     /// Returns the fingerprint of the same query over this time range.
     #[must_use]
     pub(in crate::api::orgs) fn over(self, range: TimeRange) -> QueryFingerprint {

@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::response::{WHOLE_BYTES_MAX, value_memory_bytes};
+use super::response::WHOLE_BYTES_MAX;
+use super::result::value_memory_bytes;
 use crate::api::prom_json::{self, ResultCursor};
 use crate::promql::{Lease, MatrixSeries, ParallelTask, Value, VectorSample, WorkerPool};
 use crate::sync::IgnorePoison as _;

@@ -13,9 +13,9 @@ use axum::response::{IntoResponse as _, Response};
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
-use super::body::series_count;
 use super::request::{PendingRead, timeout};
-use super::response::{response_of, value_memory_bytes};
+use super::response::response_of;
+use super::result::value_memory_bytes;
 use super::run::{EvalOptions, QueryRun, SCOPED};
 use super::{
     AcceptedQuery, PreparedQuery, QueryKind, QueryMode, QueryParams, QueryWindow, flag, steps_of,
@@ -316,8 +316,8 @@ impl Drawing {
             } else {
                 infos.extend(evaluated.infos);
             }
-            let mut value = evaluated.envelope.value;
-            total += series_count(&value);
+            total += evaluated.envelope.value.series_count();
+            let mut value = run.parsed(evaluated.envelope.value)?;
             if let Value::Matrix(series) = &mut value {
                 series.truncate(render::SERIES_MAX - drawn);
                 drawn += series.len();

@@ -17,14 +17,14 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use hyper::body::Frame;
 
-use super::parallel_encode::encode_prefix;
+use super::result::ResultData;
 use crate::api::encoding::{BodyCompression, Coding, Effort, Encoder};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::{Lanes, Reply};
-use crate::api::prom_json::{self, BodyTooLarge, ResultCursor};
+use crate::api::prom_json::{BodyTooLarge, ResultCursor};
 use crate::clock::Stopwatch;
 use crate::model::OrgId;
-use crate::promql::{Lease, QueryError, Value};
+use crate::promql::{Lease, QueryError};
 
 /// Bodies up to this length are encoded at once, inclusive.
 pub(super) const WHOLE_BYTES_MAX: usize = 1 << 20;
@@ -48,7 +48,7 @@ pub(in crate::api::orgs) struct Envelope {
     /// The text before the members of `data`.
     pub(in crate::api::orgs) head: Vec<u8>,
     /// The result, the members of `data`.
-    pub(in crate::api::orgs) value: Value,
+    pub(in crate::api::orgs) value: ResultData,
     /// The text after the members of `data`.
     pub(in crate::api::orgs) tail: Vec<u8>,
 }
@@ -103,7 +103,7 @@ impl QueryBody {
         let ResultPrefix { mut text, value, cursor, tail } = prefix;
         if let Some(lease) = &lease {
             // An evaluation has charged more than this, a cached result nothing.
-            let bytes = value_memory_bytes(&value);
+            let bytes = value.memory_bytes();
             lease.shrink_to(bytes);
             lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
         }
@@ -155,14 +155,14 @@ pub(super) enum Beginning {
 /// The beginning of a large result and the part that is not encoded yet.
 pub(super) struct ResultPrefix {
     text: Vec<u8>,
-    value: Arc<Value>,
+    value: ResultData,
     cursor: ResultCursor,
     tail: Vec<u8>,
 }
 
 impl ResultPrefix {
     /// Returns the whole result.
-    pub(super) fn value(&self) -> &Value {
+    pub(super) fn value(&self) -> &ResultData {
         &self.value
     }
 }
@@ -180,13 +180,13 @@ impl Beginning {
     ) -> ApiResult<Beginning> {
         let too_large = BodyTooLarge { bytes_max };
         let Envelope { head: mut text, value, tail } = envelope;
-        if min_encoded_bytes(&value) > bytes_max {
+        if value.min_encoded_bytes() > bytes_max {
             return Err(too_large.into());
         }
-        let value = Arc::new(value);
-        text.reserve(prom_json::estimated_bytes(&value).min(WHOLE_BYTES_MAX));
-        let mut cursor = encode_prefix(&value, lanes.workers(), lease.map(Arc::as_ref), &mut text);
-        let is_whole = cursor.fill(&value, WHOLE_BYTES_MAX.min(bytes_max.saturating_add(1)), &mut text);
+        text.reserve(value.estimated_bytes().min(WHOLE_BYTES_MAX));
+        let mut cursor = value.encode_prefix(lanes.workers(), lease.map(Arc::as_ref), &mut text);
+        let length = WHOLE_BYTES_MAX.min(bytes_max.saturating_add(1));
+        let is_whole = value.fill(&mut cursor, length, &mut text);
         if is_whole {
             text.extend_from_slice(&tail);
         }
@@ -200,37 +200,10 @@ impl Beginning {
     }
 }
 
-/// Returns the approximate bytes of memory that a value holds.
-pub(in crate::api::orgs) fn value_memory_bytes(value: &Value) -> u64 {
-    // Label texts are shared with the store and do not count.
-    const SERIES: usize = 64;
-    let bytes = match value {
-        Value::Scalar { .. } => SERIES,
-        Value::Text { text, .. } => text.len(),
-        Value::Vector(series) => series.len().saturating_mul(SERIES),
-        Value::Matrix(series) => {
-            let samples: usize = series.iter().map(|series| series.samples.len()).sum();
-            samples.saturating_mul(16).saturating_add(series.len().saturating_mul(SERIES))
-        }
-    };
-    bytes as u64
-}
-
-/// Returns a lower bound of the JSON bytes of a value: the shortest point is `[1,"1"],`.
-fn min_encoded_bytes(value: &Value) -> usize {
-    match value {
-        Value::Scalar { .. } | Value::Text { .. } => 0,
-        Value::Vector(series) => series.len().saturating_mul(8),
-        Value::Matrix(series) => {
-            series.iter().map(|series| series.samples.len()).sum::<usize>().saturating_mul(8)
-        }
-    }
-}
-
 /// The part of a large body that is not encoded yet.
 #[derive(Debug)]
 struct RemainingBody {
-    value: Arc<Value>,
+    value: ResultData,
     cursor: ResultCursor,
     tail: Vec<u8>,
     encoder: Encoder,
@@ -268,7 +241,7 @@ impl RemainingBody {
         // A compressor may buffer several chunks before it returns any bytes.
         loop {
             self.text.reserve(CHUNK_BYTES + CHUNK_BYTES / 4);
-            let is_last = self.cursor.fill(&self.value, CHUNK_BYTES, &mut self.text);
+            let is_last = self.value.fill(&mut self.cursor, CHUNK_BYTES, &mut self.text);
             if is_last {
                 self.text.append(&mut self.tail);
             }
@@ -388,11 +361,12 @@ mod tests {
 
     use http_body_util::BodyExt as _;
 
+    use super::super::result::value_memory_bytes;
     use super::*;
     use crate::api::error::Code;
     use crate::api::lanes::LanesOptions;
     use crate::model::{Labels, Sample, Timestamp};
-    use crate::promql::{MatrixSeries, MemoryPool};
+    use crate::promql::{MatrixSeries, MemoryPool, Value};
 
     const PLAIN: BodyCompression = BodyCompression { coding: Coding::Identity, effort: Effort::Least };
 
@@ -415,7 +389,7 @@ mod tests {
     }
 
     fn envelope(value: Value) -> Envelope {
-        Envelope { head: b"{".to_vec(), value, tail: b"}".to_vec() }
+        Envelope { head: b"{".to_vec(), value: value.into(), tail: b"}".to_vec() }
     }
 
     fn expected(value: &Value) -> Vec<u8> {

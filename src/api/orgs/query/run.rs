@@ -15,6 +15,7 @@ use super::inline::InlineDeadline;
 use super::queried::QueriedMetrics;
 use super::request::QueryRequest;
 use super::response::QueryBody;
+use super::result::ResultData;
 use super::selectors::{pattern_bytes, selectors};
 use super::source::UpstreamRun;
 use crate::api::callers::{Grant, Permission, QueryAccess};
@@ -28,7 +29,9 @@ use crate::model::{Access, Conductor, Matcher, Pace, PatternCache, Stopped, Time
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::syntax::tree::Expr;
-use crate::promql::{self, Budget, Lease, Query, QueryError, QueryResult, RangeCache};
+use crate::promql::{
+    self, Annotations, Budget, Lease, Query, QueryError, QueryResult, QueryStats, RangeCache,
+};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{Paced, Snapshot};
 
@@ -406,10 +409,24 @@ impl QueryRun {
     /// # Errors
     /// The mapping of [`promql::QueryError`]. The wait for a thread counts towards `query_timeout`.
     pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<QueryResult> {
+        let EvaluatedData { data, annotations, stats } = self.evaluate_data(query, eval)?;
+        Ok(QueryResult { value: self.parsed(data)?, annotations, stats })
+    }
+
+    /// Like [`QueryRun::evaluate`], for a result that is only encoded. That of another server then
+    /// stays text.
+    ///
+    /// # Errors
+    /// Those of [`QueryRun::evaluate`].
+    pub(in crate::api::orgs) fn evaluate_data(
+        &self,
+        query: &Query,
+        eval: EvalOptions,
+    ) -> ApiResult<EvaluatedData> {
         let options = self.admit_evaluation(query, eval.lookback_ms)?;
         self.queried.record(self.access.org, &query.expr.selectors(), self.clock.now());
         let result = match &self.upstream {
-            None => self.evaluate_here(query, &self.snapshot, &options, eval)?,
+            None => self.evaluate_here(query, &self.snapshot, &options, eval)?.into(),
             Some(run) => match &run.split {
                 None => self.evaluate_upstream(run, query, &options)?,
                 Some(split) => self.evaluate_split(run, split, query, options, eval)?,
@@ -506,6 +523,22 @@ impl QueryRun {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// The result of a query for a body.
+pub(in crate::api::orgs) struct EvaluatedData {
+    /// The result.
+    pub(in crate::api::orgs) data: ResultData,
+    /// Its warnings and infos.
+    pub(in crate::api::orgs) annotations: Annotations,
+    /// The cost of its evaluation.
+    pub(in crate::api::orgs) stats: QueryStats,
+}
+
+impl From<QueryResult> for EvaluatedData {
+    fn from(QueryResult { value, annotations, stats }: QueryResult) -> EvaluatedData {
+        EvaluatedData { data: value.into(), annotations, stats }
     }
 }
 

@@ -12,24 +12,27 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::deps::ReadDeps;
+use super::inline::{InlineDeadline, QueryFingerprint};
 use super::request::QueryRequest;
-use super::run::{QueryRun, RunWork};
+use super::result::ResultData;
+use super::run::{EvaluatedData, QueryRun, RunWork};
 use super::split::{SplitRun, union};
 use crate::api::embed_use::EmbedUsage;
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::lanes::CancelOnDrop;
+use crate::api::lanes::{CancelOnDrop, Lane};
+use crate::clock::Stopwatch;
 use crate::model::{
-    Labels, METRIC_NAME, MatchOp, Matcher, Pattern, Steps, Stopped, TimeRange, Timestamp, families_of,
+    Labels, METRIC_NAME, MatchOp, Matcher, OrgId, Pattern, Steps, Stopped, TimeRange, Timestamp, families_of,
     format_duration,
 };
 use crate::promql::syntax::tree::QueryTimes;
-use crate::promql::{self, Annotations, Lease, Query, QueryError, QueryResult, QueryStats, Value};
+use crate::promql::{self, Annotations, Lease, Query, QueryError, QueryStats, Value};
 use crate::tsdb::{
     Cardinality, Description, LabelSummary, Listing, Metric, MetricFilter, Paced, SeriesExemplars,
 };
 use crate::upstream::{
-    AnswerData, FetchLimits, FetchedAnswer, ForcedMatchers, Upstream, UpstreamAnswer, UpstreamError,
-    UpstreamRead,
+    AnswerData, FetchLimits, FetchedAnswer, ForcedMatchers, QueryValue, Upstream, UpstreamAnswer,
+    UpstreamError, UpstreamRead,
 };
 
 /// The most reads of one run, inclusive.
@@ -38,6 +41,9 @@ const READS_MAX: usize = 64;
 const COUNT_READS_MAX: usize = 32;
 /// The most bytes of names in the regular expression of one such read.
 const COUNTED_NAMES_BYTES: usize = 32 << 10;
+/// The largest answer that is checked and encoded on the thread of the connection, in bytes of
+/// memory. That takes about 0.2 ms.
+const INLINE_BYTES_MAX: u64 = 64 << 10;
 /// How often a fetch looks whether its query was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
 
@@ -149,28 +155,34 @@ impl ReadDeps {
         request: QueryRequest,
         upstream: Arc<Upstream>,
         split_after_ms: Option<i64>,
-        mut work: RunWork,
+        work: RunWork,
     ) -> ApiResult<()> {
-        let lane = request.caller.lane();
         let cancelled = Arc::default();
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
         let now = self.clock.now();
         let (memory, org) = (Arc::clone(&self.memory), request.caller.access.org);
         let split_lease = Arc::new(memory.lease(org));
+        let fingerprint = request.inline_fingerprint().filter(|_| split_after_ms.is_none());
+        let mut preparation =
+            StepPlace::of(&request, fingerprint.map(QueryFingerprint::of_preparation), self);
+        let mut place = StepPlace::of(&request, fingerprint, self);
         let start = self.start(request, Arc::clone(&cancelled));
         let begin = move || {
             let mut run = start(None);
-            let kept_from = run.snapshot.kept_from();
-            let split = |after_ms| SplitRun::new(now, after_ms, kept_from, split_lease);
-            run.upstream = Some(UpstreamRun::new(upstream, now, split_after_ms.map(split)));
-            let done = run.execute(&mut work);
-            (run, work, done)
+            let split = split_after_ms.map(|after_ms| {
+                let kept_from = run.snapshot.kept_from();
+                SplitRun::new(now, after_ms, kept_from, split_lease)
+            });
+            run.upstream = Some(UpstreamRun::new(upstream, now, split));
+            (run, Ok(()))
         };
-        let (mut run, mut work, mut done) = self.lanes.run(lane, begin).await?;
+        let (mut run, mut work, mut done) = self.run_step(&mut preparation, true, begin, work).await?;
+        preparation.record(self, false);
         loop {
             let Some((read, upstream)) =
                 run.upstream.as_mut().and_then(|run| Some((run.wanted.take()?, Arc::clone(&run.upstream))))
             else {
+                place.record(self, run.large.get());
                 return done;
             };
             // The lease of the run is that of its evaluation; answers have leases of their own.
@@ -185,14 +197,83 @@ impl ReadDeps {
                     () = until_cancelled(&cancelled) => return Err(QueryError::Cancelled.into()),
                 }
             };
-            let execute = move || {
-                let done = match run.take_answer(read, fetched, lease) {
-                    Ok(()) => run.execute(&mut work),
-                    Err(refused) => Err(refused),
-                };
-                (run, work, done)
+            let is_small = fetched.as_ref().map_or(true, |fetched| fetched.held_bytes() <= INLINE_BYTES_MAX);
+            let take = move || {
+                let taken = run.take_answer(read, fetched, lease);
+                (run, taken)
             };
-            (run, work, done) = self.lanes.run(lane, execute).await?;
+            (run, work, done) = self.run_step(&mut place, is_small, take, work).await?;
+        }
+    }
+
+    /// Prepares a run and executes its work: on this thread if that is admitted and the step is
+    /// short, otherwise on the lane.
+    async fn run_step(
+        &self,
+        place: &mut StepPlace,
+        is_short: bool,
+        prepare: impl FnOnce() -> (QueryRun, ApiResult<()>) + Send + 'static,
+        mut work: RunWork,
+    ) -> ApiResult<(QueryRun, RunWork, ApiResult<()>)> {
+        let since = Stopwatch::start();
+        let permit = if place.is_inline && is_short { self.lanes.try_inline(place.org) } else { None };
+        let (mut run, mut work) = if let Some(permit) = permit {
+            let (mut run, done) = permit.run(|| {
+                let (mut run, prepared) = prepare();
+                run.deadline.inline = Some(InlineDeadline::start());
+                let done = prepared.and_then(|()| run.execute(&mut work));
+                (run, done)
+            })?;
+            if !run.deadline.inline.take().is_some_and(|deadline| deadline.exceeded()) {
+                place.took = place.took.saturating_add(since.elapsed());
+                return Ok((run, work, done));
+            }
+            (place.is_inline, place.took) = (false, Duration::MAX);
+            (run, work)
+        } else {
+            let step = move || {
+                let since = Stopwatch::start();
+                let (mut run, prepared) = prepare();
+                let done = prepared.and_then(|()| run.execute(&mut work));
+                (run, work, done, since.elapsed())
+            };
+            let (run, work, done, took) = self.lanes.run(place.lane, step).await?;
+            place.took = place.took.saturating_add(took);
+            return Ok((run, work, done));
+        };
+        // The work took too long on this thread, and starts again.
+        let step = move || {
+            let done = run.execute(&mut work);
+            (run, work, done)
+        };
+        self.lanes.run(place.lane, step).await
+    }
+}
+
+/// The place where steps of a run are executed, and how long they take. The preparation of a query
+/// is short, also if its answer is not.
+struct StepPlace {
+    org: OrgId,
+    lane: Lane,
+    fingerprint: Option<QueryFingerprint>,
+    /// Whether the policy admits steps on the thread of the connection.
+    is_inline: bool,
+    /// The time of all steps, without that of the server.
+    took: Duration,
+}
+
+impl StepPlace {
+    fn of(request: &QueryRequest, fingerprint: Option<QueryFingerprint>, deps: &ReadDeps) -> StepPlace {
+        let (org, lane) = (request.caller.access.org, request.caller.lane());
+        let is_fast = fingerprint.is_some_and(|fingerprint| deps.inline.is_fast(org, fingerprint));
+        let is_inline = is_fast && request.caller.sole_connection;
+        StepPlace { org, lane, fingerprint, is_inline, took: Duration::ZERO }
+    }
+
+    /// Records the time of the steps, for the next run.
+    fn record(&self, deps: &ReadDeps, is_large: bool) {
+        if let Some(fingerprint) = self.fingerprint.filter(|_| !self.took.is_zero()) {
+            deps.inline.record(self.org, fingerprint, if is_large { Duration::MAX } else { self.took });
         }
     }
 }
@@ -294,13 +375,25 @@ impl QueryRun {
         forced.map_err(|error| self.error_or(unsupported(error.to_string())))
     }
 
+    /// Returns a result as a value. A text is parsed, and charged in addition to its values.
+    ///
+    /// # Errors
+    /// Those of [`QueryRun::charge`].
+    pub(in crate::api::orgs) fn parsed(&self, data: ResultData) -> ApiResult<Value> {
+        if let ResultData::Passed { .. } = data {
+            // A value has fewer bytes of memory than of text.
+            self.charge(usize::try_from(data.memory_bytes()).unwrap_or(usize::MAX))?;
+        }
+        Ok(data.into_value())
+    }
+
     /// Evaluates a query on the upstream.
     pub(super) fn evaluate_upstream(
         &self,
         run: &UpstreamRun,
         query: &Query,
         options: &promql::Options,
-    ) -> ApiResult<QueryResult> {
+    ) -> ApiResult<EvaluatedData> {
         // The plan is also built to report the errors that a local evaluation has.
         let oldest = self.within(|budget| promql::oldest_sample(query, options, budget))?;
         let floor = self.access.scope.min_time;
@@ -319,11 +412,19 @@ impl QueryRun {
         let (steps, instant, lookback_ms) = (query.steps, query.instant, Some(options.lookback_ms));
         let answer = run.answer(UpstreamRead::Query { expr, steps, instant, lookback_ms })?;
         let AnswerData::Query(found) = &answer.data else { return Err(other_answer()) };
-        // The answer is held until the run ends, in addition to the copy.
-        self.charge(usize::try_from(answer.bytes).unwrap_or(usize::MAX))?;
+        let data = match &found.value {
+            QueryValue::Passed(series) => {
+                ResultData::Passed { series: Arc::clone(series), limit: usize::MAX }
+            }
+            QueryValue::Parsed(value) => {
+                // The answer is held until the run ends, in addition to the copy.
+                self.charge(usize::try_from(answer.bytes).unwrap_or(usize::MAX))?;
+                value.clone().into()
+            }
+        };
         let (warnings, infos) = (answer.warnings.clone(), answer.infos.clone());
-        Ok(QueryResult {
-            value: found.value.clone(),
+        Ok(EvaluatedData {
+            data,
             annotations: Annotations { warnings, infos },
             stats: QueryStats { samples: found.samples, ..QueryStats::default() },
         })
@@ -400,7 +501,7 @@ impl QueryRun {
             let answer = run.answer(UpstreamRead::Query { expr, steps, instant: true, lookback_ms: None })?;
             match &answer.data {
                 AnswerData::Query(answer) => match &answer.value {
-                    Value::Vector(series) => {
+                    QueryValue::Parsed(Value::Vector(series)) => {
                         let admitted = series.iter().map(|one| &one.labels).filter(|one| self.admits(one));
                         found.extend(admitted.cloned());
                     }
@@ -725,7 +826,9 @@ impl QueryRun {
             let (expr, lookback_ms) = (format!("count by (__name__) ({text})"), Some(lookback_ms));
             let answer = run.answer(UpstreamRead::Query { expr, steps: at, instant: true, lookback_ms })?;
             let AnswerData::Query(found) = &answer.data else { return Err(other_answer()) };
-            let Value::Vector(series) = &found.value else { return Err(other_answer()) };
+            let QueryValue::Parsed(Value::Vector(series)) = &found.value else {
+                return Err(other_answer());
+            };
             for one in series {
                 let name: Arc<str> = one.labels.metric_name().into();
                 let value = values.entry(name).or_insert(one.value);

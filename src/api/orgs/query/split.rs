@@ -16,13 +16,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::run::{EvalOptions, QueryRun};
+use super::run::{EvalOptions, EvaluatedData, QueryRun};
 use super::source::{UpstreamRun, other_answer};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::ingest::remote_read::{self, ReadDecoder, ReadError, ReadLimits, ReadQuery};
 use crate::model::{Matcher, RawSeries, Scope, TimeRange, Timestamp};
 use crate::promql::syntax::tree::Expr;
-use crate::promql::{self, Lease, Query, QueryError, QueryResult, RawRead};
+use crate::promql::{self, Lease, Query, QueryError, RawRead};
 use crate::tsdb::{Listing, OlderSamples, Snapshot};
 use crate::upstream::{AnswerData, RawAnswer, UpstreamRead};
 
@@ -121,11 +121,11 @@ impl QueryRun {
         query: &Query,
         options: promql::Options,
         eval: EvalOptions,
-    ) -> ApiResult<QueryResult> {
+    ) -> ApiResult<EvaluatedData> {
         let reads = self.within(|budget| promql::raw_reads(query, &options, budget))?;
         let forced = self.forced(run)?;
         let older = match split.side(reads, &self.access.scope, forced.matchers()) {
-            Side::Here => return self.evaluate_here(query, &self.snapshot, &options, eval),
+            Side::Here => return Ok(self.evaluate_here(query, &self.snapshot, &options, eval)?.into()),
             Side::Upstream => match self.evaluate_upstream(run, query, &options) {
                 // Queries that the upstream cannot answer are evaluated here.
                 Err(refused) if refused.code() == Code::UpstreamUnsupported && !run.is_waiting() => {
@@ -146,7 +146,7 @@ impl QueryRun {
         if split.is_lossy.get() {
             result.annotations.warnings.push(LOSSY.to_owned());
         }
-        Ok(result)
+        Ok(result.into())
     }
 
     /// Returns the snapshot for an evaluation that is not sent to the server, such as one that

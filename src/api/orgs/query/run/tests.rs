@@ -1,5 +1,6 @@
 //! Tests of how a query runs: inline, in a lane, cancelled.
 
+use std::io::{Read as _, Write as _};
 use std::sync::mpsc;
 
 use super::*;
@@ -10,11 +11,13 @@ use crate::api::orgs::query::QueriedMetrics;
 use crate::api::orgs::query::inline::QueryFingerprint;
 use crate::api::params::Params;
 use crate::clock::Clock;
-use crate::model::{OrgId, TimeRange, Timestamp};
+use crate::model::{EgressRules, OrgId, Target, TargetUrl, TimeRange, Timestamp};
+use crate::outbound::Egress;
 use crate::promql::MemoryPool;
 use crate::promql::syntax::Caps;
 use crate::rules::RuleEngine;
 use crate::tsdb::Tsdb;
+use crate::upstream::{Upstream, UpstreamRead};
 
 fn deps() -> ReadDeps {
     let (tsdb, clock) = (Arc::new(Tsdb::scaffold()), Clock::manual(Timestamp::from_s(0)));
@@ -174,5 +177,83 @@ async fn a_query_that_is_too_slow_inline_starts_again_on_the_lane_and_is_not_fas
     let (thread, runs) = thread_of(&deps, true, false).await;
     assert_ne!((thread, runs), (own, 1));
     assert_eq!(runs, 2);
+    assert!(!deps.inline.is_fast(OrgId(1), fingerprint));
+}
+
+/// Returns a client of a server that has no metadata.
+fn upstream() -> Arc<Upstream> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let answer = move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut head, mut some) = (stream.expect("a connection"), Vec::new(), [0; 1_024]);
+            while !head.ends_with(b"\r\n\r\n") {
+                match stream.read(&mut some) {
+                    Ok(read @ 1..) => head.extend_from_slice(&some[..read]),
+                    _ => return,
+                }
+            }
+            let body = r#"{"status":"success","data":{}}"#;
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+            let text = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(text.as_bytes()).expect("a client that reads");
+        }
+    };
+    // It ends with the process.
+    std::thread::spawn(answer);
+    let rules = EgressRules::parse(["127.0.0.0/8"]).expect("a network");
+    let target = Target::new(TargetUrl::parse(&url).expect("a URL"));
+    Arc::new(Upstream::new(target, Egress::new(rules, &[])).expect("a client"))
+}
+
+/// Returns the threads of the steps of a query that another server answers: its preparation, and
+/// the work on its answer, which takes too long for a connection's thread unless `is_fast`.
+async fn threads_of_steps(
+    deps: &ReadDeps,
+    upstream: &Arc<Upstream>,
+    sole_connection: bool,
+    is_fast: bool,
+) -> Vec<std::thread::ThreadId> {
+    let request = QueryRequest::from(QueryAccess { sole_connection, ..entered() })
+        .with_fingerprint(of_request(deps))
+        .inline_over(TimeRange::ALL);
+    let threads = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&threads);
+    let work: RunWork = Box::new(move |run| {
+        recorded.lock().ignore_poison().push(std::thread::current().id());
+        let upstream = run.upstream.as_ref().expect("an upstream");
+        upstream.answer(UpstreamRead::Metadata { metric: None })?;
+        while !is_fast && run.deadline.inline.is_some() {
+            if run.deadline.is_expired() {
+                return Err(QueryError::Timeout.into());
+            }
+        }
+        Ok(())
+    });
+    deps.run_upstream(request, Arc::clone(upstream), None, work).await.expect("answered");
+    drop(try_inline(deps).await);
+    std::mem::take(&mut *threads.lock().ignore_poison())
+}
+
+#[tokio::test]
+async fn both_steps_of_a_fast_upstream_query_run_inline_while_its_connection_is_the_only_one() {
+    let (deps, upstream, own) = (deps(), upstream(), std::thread::current().id());
+    let fingerprint = up(&deps);
+    let is_own = |threads: Vec<std::thread::ThreadId>| -> Vec<bool> {
+        threads.into_iter().map(|thread| thread == own).collect()
+    };
+    assert_eq!(is_own(threads_of_steps(&deps, &upstream, true, true).await), [false, false], "the first one");
+    deps.inline.record(OrgId(1), fingerprint.of_preparation(), Duration::ZERO);
+    deps.inline.record(OrgId(1), fingerprint, Duration::MAX);
+    assert_eq!(is_own(threads_of_steps(&deps, &upstream, true, true).await), [true, false]);
+    deps.inline.record(OrgId(1), fingerprint, Duration::ZERO);
+    assert_eq!(is_own(threads_of_steps(&deps, &upstream, true, true).await), [true, true]);
+    deps.inline.record(OrgId(1), fingerprint, Duration::ZERO);
+    assert_eq!(is_own(threads_of_steps(&deps, &upstream, false, true).await), [false, false]);
+    for key in [fingerprint, fingerprint.of_preparation()] {
+        deps.inline.record(OrgId(1), key, Duration::ZERO);
+    }
+    // A step that takes too long starts again on the lane, and the next one goes there at once.
+    assert_eq!(is_own(threads_of_steps(&deps, &upstream, true, false).await), [true, true, false]);
     assert!(!deps.inline.is_fast(OrgId(1), fingerprint));
 }
