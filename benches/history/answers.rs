@@ -1,7 +1,9 @@
 //! The answers of servers, which must be equal.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use promlet::clock::Stopwatch;
 use serde_json::Value as Json;
 
 use crate::blocks::Blocks;
@@ -9,6 +11,8 @@ use crate::harness::{ORG, Server, percent, request};
 
 /// The greatest relative difference of two values.
 const TOLERANCE: f64 = 1e-9;
+/// The longest time until a server shows samples that it has acknowledged.
+const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 /// The step of the range queries in seconds.
 const STEP_S: i64 = 120;
 /// The expressions that are compared.
@@ -67,6 +71,18 @@ impl Queried {
         let seconds = blocks.end_s - blocks.start_s + 1;
         let found = self.count(matchers, seconds, blocks.end_s);
         assert_eq!(found, blocks.samples as f64, "{who}: samples that match {{{matchers}}}");
+    }
+
+    /// As [`Queried::assert_samples`], for a server that shows samples some time after it has
+    /// acknowledged them.
+    pub(crate) fn wait_for_samples(&self, who: &str, blocks: &Blocks) {
+        let seconds = blocks.end_s - blocks.start_s + 1;
+        let watch = Stopwatch::start();
+        while watch.elapsed() < SHOWN_WITHIN && self.count("", seconds, blocks.end_s) != blocks.samples as f64
+        {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        self.assert_samples(who, "", blocks);
     }
 
     fn range(&self, expr: &str, blocks: &Blocks) -> Series {

@@ -177,7 +177,7 @@ fn vmctl_into_victoria_metrics(blocks: &Blocks, dir: &Path) -> (Cost, Cost) {
     let peak_bytes = client.peak_bytes + status_bytes(peer.id(), "VmHWM").expect("a running process");
     let flushed = request("GET", &format!("{url}/internal/force_flush"), &[], None);
     assert_eq!(flushed.status, 200, "{}", flushed.body);
-    Queried::peer(&url).assert_samples("VictoriaMetrics", "", blocks);
+    Queried::peer(&url).wait_for_samples("VictoriaMetrics", blocks);
     drop(peer);
     fs::remove_dir_all(&data).expect("our folder");
     (client, Cost { cpu_s: client.cpu_s + server_s, peak_bytes, ..client })

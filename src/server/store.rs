@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -20,7 +21,10 @@ use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with
 use crate::model::{OrgId, StoreId, Timestamp};
 use crate::rules::{RuleContext, RuleFileOptions, RuleSettings};
 use crate::standby;
-use crate::tsdb::{self, Tsdb};
+use crate::tsdb::{self, Durability, Tsdb};
+
+/// The longest time after which the log of a copy is synced.
+const COPY_SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Promotes the follower whose stopped folder is `dir`, also one that has never caught up, if
 /// `accepts_loss`. Returns the epoch.
@@ -68,11 +72,20 @@ impl OpenStore {
     /// [`ServerError`]; [`FolderError::InUse`] while a server runs on it.
     pub fn open(dir: &Path, clock: Clock) -> Result<OpenStore, ServerError> {
         let mut rng = Entropy::system();
-        let now = clock.now();
-        let (folder, control) = open_stopped(dir, now, &mut rng)?;
+        let opened = open_stopped(dir, clock.now(), &mut rng)?;
+        OpenStore::of(opened, Durability::Synced, clock, &mut rng)
+    }
+
+    /// Opens the samples of a folder.
+    fn of(
+        (folder, control): (Arc<DataFolder>, Arc<Control>),
+        durability: Durability,
+        clock: Clock,
+        rng: &mut Entropy,
+    ) -> Result<OpenStore, ServerError> {
         let home = tsdb::Home { dir: folder.path(), store: folder.store_id(), control: Arc::clone(&control) };
-        let options = tsdb::Options { built: built(), ..tsdb::Options::default() };
-        let (tsdb, _) = Tsdb::open(home, options, &mut rng, now)?;
+        let options = tsdb::Options { durability, built: built(), ..tsdb::Options::default() };
+        let (tsdb, _) = Tsdb::open(home, options, rng, clock.now())?;
         let (tsdb, backing_up) = (Arc::new(tsdb), Mutex::new(()));
         let (identity, listen, public_url, embed_rps_default) = (None, String::new(), String::new(), 0);
         let context = AdminContext {
@@ -211,6 +224,21 @@ impl OpenAccounts {
     /// The reason as text.
     pub fn admit_backfill(&self, request: &BackfillRequest) -> Result<OrgId, String> {
         rule_backfill::admit(&self.identity, request, RuleFileOptions::default(), self.clock.now())
+    }
+
+    /// Closes the accounts, and opens the samples for a copy. Imported samples are durable once
+    /// they are sealed: the log is synced within a second, and at each seal.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn into_store(self) -> Result<OpenStore, ServerError> {
+        let OpenAccounts { folder, control, identity, clock, .. } = self;
+        if identity.accepts_changes() {
+            identity.close(clock.now())?;
+        }
+        drop(identity);
+        let durability = Durability::Interval(COPY_SYNC_INTERVAL);
+        OpenStore::of((folder, control), durability, clock, &mut Entropy::system())
     }
 
     /// Closes the folder. An unclean stop before remains one, because the samples were not opened.

@@ -38,7 +38,7 @@ pub use append::batch::{Appended, Appending, GuessOutcome};
 pub use append::keyed::KeyedBatch;
 pub use block_cache::{BlockCacheUsage, non_decreasing};
 pub use database::Tsdb;
-pub use database::import::SampleImport;
+pub use database::import::{ImportMemory, ImportSeal, SampleImport};
 pub use database::tail::{LogTail, TailContent, TailRecord};
 pub use disk::{Disk, Faults};
 pub use error::{

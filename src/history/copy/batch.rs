@@ -58,6 +58,11 @@ impl CopySeries {
         self.len() == 0 && self.exemplars.is_empty()
     }
 
+    /// Returns whether it has neither histograms nor exemplars nor start timestamps.
+    pub(super) fn has_only_floats(&self) -> bool {
+        self.histograms.is_empty() && self.exemplars.is_empty() && self.starts.is_empty()
+    }
+
     /// Returns the least and the greatest time of its samples; none without samples.
     pub fn range(&self) -> Option<TimeRange> {
         let times = || self.samples.iter().map(|one| one.at).chain(self.histograms.iter().map(|(at, _)| *at));

@@ -4,7 +4,7 @@
 //! source -> batch -> filter -> sink (durable) -> position in the progress file
 //! ```
 //!
-//! The position is stored after the batches before it are durable. After an interruption the
+//! A position is stored once the batches before it are durable. After an interruption the
 //! batches since the last stored position are written again. The store keeps one sample of each
 //! time, so a batch that is written twice changes nothing: no sample is lost or doubled.
 
@@ -92,15 +92,15 @@ pub trait CopySource: Send {
 
 /// A destination of samples.
 pub trait CopySink {
-    /// Writes a batch. It is durable once [`CopySink::is_flushed`] returns true.
+    /// Writes a batch. [`CopySink::unflushed_batches`] tells when it is durable.
     ///
     /// # Errors
     /// [`SampleCopyError`].
     fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError>;
 
-    /// Returns whether all batches so far are durable.
-    fn is_flushed(&self) -> bool {
-        true
+    /// Returns the number of the last batches that may not be durable yet. All before them are.
+    fn unflushed_batches(&self) -> usize {
+        0
     }
 
     /// Makes all batches durable.

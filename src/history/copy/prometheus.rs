@@ -239,6 +239,7 @@ fn read_head(
 }
 
 /// Appends a sample to a series of a batch with this size.
+#[inline]
 fn push(series: &mut CopySeries, size: &mut BatchSize, at_ms: i64, sample: ChunkSample) {
     let at = Timestamp::from_ms(at_ms);
     match sample {

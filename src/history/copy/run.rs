@@ -1,5 +1,6 @@
 //! The loop of a copy.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,9 @@ use super::{
 
 /// The samples after which the position is stored.
 const SAVE_SAMPLES: u64 = 1_000_000;
-/// The batches after which the position is stored.
-const SAVE_BATCHES: u32 = 64;
+/// The batches after which the position is stored. Debug builds, which tests run, store it more
+/// often, so that a small copy has several positions.
+const SAVE_BATCHES: u32 = if cfg!(debug_assertions) { 1 } else { 64 };
 /// The batches after which they are made durable, and the position is stored.
 const FLUSH_BATCHES: u32 = 1_024;
 
@@ -111,6 +113,26 @@ fn read(source: &mut dyn CopySource, sender: &SyncSender<Result<ReadBatch, Sampl
     }
 }
 
+/// The positions after the last batches, to which a copy may return once they are durable.
+#[derive(Debug, Default)]
+struct WaitingPositions(VecDeque<(CopyPosition, CopyTotals)>);
+
+impl WaitingPositions {
+    /// Adds the position after a batch. One that was not written is as durable as that before it.
+    fn push(&mut self, position: CopyPosition, totals: &CopyTotals, is_written: bool) {
+        if !is_written {
+            self.0.pop_back();
+        }
+        self.0.push_back((position, totals.clone()));
+    }
+
+    /// Returns the last position that only durable batches precede; none if it was returned before.
+    fn take_durable(&mut self, unflushed_batches: usize) -> Option<(CopyPosition, CopyTotals)> {
+        let durable = self.0.len().saturating_sub(unflushed_batches);
+        self.0.drain(..durable).next_back()
+    }
+}
+
 fn write(
     batches: Receiver<Result<ReadBatch, SampleCopyError>>,
     filter: &CopyFilter,
@@ -120,6 +142,7 @@ fn write(
     totals: &mut CopyTotals,
 ) -> Result<(), SampleCopyError> {
     let (mut unsaved, mut unsaved_batches) = (0_u64, 0_u32);
+    let mut positions = WaitingPositions::default();
     for read in batches {
         let ReadBatch { mut batch, position, share } = match read {
             Ok(read) => read,
@@ -131,20 +154,22 @@ fn write(
         };
         totals.add_refused(batch.refused, &batch.reasons);
         filter.apply(&mut batch);
-        if !batch.series.is_empty() || !batch.metadata.is_empty() {
+        let is_written = !batch.series.is_empty() || !batch.metadata.is_empty();
+        if is_written {
             let written = sink.write(&batch)?;
             totals.stored = totals.stored.saturating_add(written.stored);
             totals.add_refused(written.refused, &written.reasons);
             unsaved = unsaved.saturating_add(written.stored);
         }
+        positions.push(position, totals, is_written);
         unsaved_batches = unsaved_batches.saturating_add(1);
         let may_continue = observe(CopyStep { totals, share });
         if unsaved_batches >= FLUSH_BATCHES || !may_continue {
             sink.flush()?;
         }
         let is_due = unsaved >= SAVE_SAMPLES || unsaved_batches >= SAVE_BATCHES || !may_continue;
-        if is_due && sink.is_flushed() {
-            progress.save(position, totals)?;
+        if is_due && let Some((position, totals)) = positions.take_durable(sink.unflushed_batches()) {
+            progress.save(position, &totals)?;
             (unsaved, unsaved_batches) = (0, 0);
         }
         if !may_continue {

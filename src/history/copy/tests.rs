@@ -38,7 +38,7 @@ fn samples_of_store(tsdb: &Tsdb) -> Vec<(String, i64, u64)> {
 /// A sink that fails after some batches, as if the process had ended before their position was
 /// stored.
 struct FailingSink<'t> {
-    inner: StoreSink<'t>,
+    inner: StoreSink<'t, 't>,
     left: usize,
 }
 
@@ -53,6 +53,7 @@ impl CopySink for FailingSink<'_> {
 #[derive(Default)]
 struct WaitingSink {
     waiting: u64,
+    waiting_batches: usize,
     durable: u64,
 }
 
@@ -60,15 +61,49 @@ impl CopySink for WaitingSink {
     fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
         let stored = batch.sample_count() as u64;
         self.waiting += stored;
+        self.waiting_batches += 1;
         Ok(WrittenCounts { stored, ..WrittenCounts::default() })
     }
 
-    fn is_flushed(&self) -> bool {
-        self.waiting == 0
+    fn unflushed_batches(&self) -> usize {
+        self.waiting_batches
     }
 
     fn flush(&mut self) -> Result<(), SampleCopyError> {
+        self.waiting_batches = 0;
         self.durable += std::mem::take(&mut self.waiting);
+        Ok(())
+    }
+}
+
+/// A sink whose last batches are not durable for some time, as if a thread wrote them. It fails
+/// after some batches, and then has only the durable ones.
+struct LaggingSink<'d> {
+    durable: &'d mut Vec<CopyBatch>,
+    waiting: Vec<CopyBatch>,
+    /// The number of batches after which the ones before the last `lag` become durable.
+    every: usize,
+    lag: usize,
+    left: usize,
+}
+
+impl CopySink for LaggingSink<'_> {
+    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| SampleCopyError::Sink("killed".to_owned()))?;
+        self.waiting.push(batch.clone());
+        if self.left.is_multiple_of(self.every) {
+            let durable = self.waiting.len().saturating_sub(self.lag);
+            self.durable.extend(self.waiting.drain(..durable));
+        }
+        Ok(WrittenCounts { stored: batch.sample_count() as u64, ..WrittenCounts::default() })
+    }
+
+    fn unflushed_batches(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn flush(&mut self) -> Result<(), SampleCopyError> {
+        self.durable.append(&mut self.waiting);
         Ok(())
     }
 }
@@ -114,8 +149,8 @@ fn samples_before_an_error_of_the_source_are_stored() {
     assert_eq!((sink.durable, sink.waiting), (count as u64, 0));
 }
 
-fn sink(tsdb: &Tsdb) -> StoreSink<'_> {
-    StoreSink::new(tsdb, ORG, Clock::manual(NOW))
+fn sink(tsdb: &Tsdb) -> StoreSink<'_, '_> {
+    StoreSink::new(tsdb, ORG, Clock::manual(NOW), None)
 }
 
 fn text(body: &str, format: TextFormat) -> TextSource<&[u8]> {
@@ -282,6 +317,39 @@ fn an_interrupted_copy_continues_without_a_lost_or_doubled_sample() {
         assert_eq!(totals.stored, count as u64);
         assert!(!file.exists(), "a complete copy has no progress file");
     }
+}
+
+#[test]
+fn a_stored_position_is_never_after_a_batch_that_is_not_durable() {
+    // Most batches are small, and the filter removes the samples of some.
+    let mut body = "time:unix_ms,metric,value,note\n".to_owned();
+    for number in 0..9_000 {
+        let metric = if number / 1_500 % 2 == 0 { "a" } else { "b" };
+        body.push_str(&format!("{},{metric},1,{:02000}\n", 1_795_000_000_000_i64 + number * 1_000, 0));
+    }
+    let filter =
+        CopyFilter { selectors: vec![vec![Matcher::equal("__name__", "a")]], ..CopyFilter::default() };
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("progress.json");
+    let mut has_resumed = 0;
+    for (every, lag) in [(1, 0), (1, 1), (2, 1), (1, 3), (3, 2)] {
+        let (mut durable, mut left) = (Vec::new(), 1);
+        let totals = loop {
+            let mut source = text(&body, TextFormat::Csv(None));
+            let progress = ProgressFile::new(&file, source.identity());
+            has_resumed += usize::from(progress.load().expect("read").is_some());
+            let mut sink = LaggingSink { durable: &mut durable, waiting: Vec::new(), every, lag, left };
+            match copy(&mut source, &filter, &mut sink, &progress, &mut |_| true) {
+                Ok(totals) => break totals,
+                Err(SampleCopyError::Sink(_)) => left += 1,
+                Err(other) => panic!("{other}"),
+            }
+        };
+        let times = durable.iter().flat_map(|batch| &batch.series).flat_map(|one| &one.samples);
+        let times: std::collections::BTreeSet<i64> = times.map(|one| one.at.as_ms()).collect();
+        assert_eq!((times.len(), totals.stored), (4_500, 4_500), "every {every}, lag {lag}");
+    }
+    assert!(has_resumed > 5, "{has_resumed} runs continued");
 }
 
 #[test]

@@ -148,9 +148,10 @@ fn filled() -> Tsdb {
     }
     body.push_str("# EOF\n");
     let mut source = TextSource::new(body.as_bytes(), TextFormat::OpenMetrics, NOW, 0).expect("a text");
-    let mut sink = StoreSink::new(&tsdb, ORG, Clock::manual(NOW));
+    let mut sink = StoreSink::new(&tsdb, ORG, Clock::manual(NOW), None);
     copy(&mut source, &CopyFilter::default(), &mut sink, &ProgressFile::none(), &mut |_| true)
         .expect("copied");
+    drop(sink);
     tsdb
 }
 

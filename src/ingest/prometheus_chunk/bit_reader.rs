@@ -182,7 +182,61 @@ impl<'a> BitReader<'a> {
     }
 }
 
+impl BitReader<'_> {
+    /// Reads a sample of a float chunk that is not one of the first two: adds to the time
+    /// difference, and replaces the float by the next one.
+    #[inline]
+    pub(super) fn float_sample(&mut self, delta: &mut i64, value: &mut XorValue) -> Result<(), ChunkError> {
+        let word = self.bytes.get(self.at >> 3..).and_then(|rest| rest.first_chunk::<8>());
+        let word = word.map(|word| u64::from_be_bytes(*word) << (self.at & 7));
+        if let Some(used) = word.and_then(|word| value.take_short(word)) {
+            self.at = self.at.saturating_add(used as usize);
+            return Ok(());
+        }
+        *delta = delta.wrapping_add(self.delta_of_delta()?);
+        self.xor(value)
+    }
+}
+
+/// The highest bits of a word that are valid, wherever it begins in a byte.
+const WORD_BITS: u32 = 57;
+
 impl XorValue {
+    /// Replaces the float by the next one, if its sample has the time difference of the sample
+    /// before it, is valid and ends within the first [`WORD_BITS`] bits of `word`. Returns its
+    /// length in bits.
+    #[inline]
+    fn take_short(&mut self, word: u64) -> Option<u32> {
+        // The first bit is that of the time, the next ones are those of the float.
+        match word >> 61 {
+            0b000 | 0b001 => Some(2),
+            0b010 => self.take_difference(word, 3),
+            0b011 => {
+                let leading = u32::try_from(word >> 56 & 31).ok()?;
+                let significant = match u32::try_from(word >> 50 & 63).ok()? {
+                    0 => 64,
+                    significant => significant,
+                };
+                let trailing = 64_u32.checked_sub(leading.checked_add(significant)?)?;
+                let mut next = XorValue { bits: self.bits, leading, trailing };
+                let used = next.take_difference(word, 14)?;
+                *self = next;
+                Some(used)
+            }
+            _ => None,
+        }
+    }
+
+    /// Applies the difference that begins after `start` bits of `word`. Returns the number of bits
+    /// up to its end.
+    #[inline]
+    fn take_difference(&mut self, word: u64, start: u32) -> Option<u32> {
+        let count = 64_u32.checked_sub(self.leading.checked_add(self.trailing)?)?;
+        let end = start.checked_add(count).filter(|end| *end <= WORD_BITS && count > 0)?;
+        self.bits ^= (word << start >> 64_u32.checked_sub(count)?) << self.trailing;
+        Some(end)
+    }
+
     pub(super) const fn new(bits: u64) -> XorValue {
         XorValue { bits, leading: 0, trailing: 0 }
     }

@@ -61,9 +61,8 @@ fn decode_floats<E: From<ChunkError>>(
                 bits.xor(&mut value)?;
             }
             _ => {
-                delta = delta.wrapping_add(bits.delta_of_delta()?);
+                bits.float_sample(&mut delta, &mut value)?;
                 at = at.wrapping_add(delta);
-                bits.xor(&mut value)?;
             }
         }
         each(at, value.float())?;

@@ -30,12 +30,17 @@ impl HistoryFolder {
         }
         let accounts = OpenAccounts::open(settings, Clock::System)
             .map_err(|error| format!("{dir} cannot be opened: {error}"))?;
-        let org = accounts.org(slug);
-        accounts.close().map_err(|error| error.to_string())?;
-        let org =
-            org?.ok_or_else(|| format!("{dir} has no organisation {slug}: promlet org create {slug}"))?;
-        let store = OpenStore::open(&settings.data_dir, Clock::System)
-            .map_err(|error| format!("{dir} cannot be opened: {error}"))?;
+        let org = match accounts.org(slug) {
+            Ok(Some(org)) => org,
+            other => {
+                accounts.close().map_err(|error| error.to_string())?;
+                return Err(match other {
+                    Err(error) => error,
+                    Ok(_) => format!("{dir} has no organisation {slug}: promlet org create {slug}"),
+                });
+            }
+        };
+        let store = accounts.into_store().map_err(|error| format!("{dir} cannot be opened: {error}"))?;
         Ok(HistoryFolder { store, org })
     }
 

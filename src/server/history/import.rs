@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
+use std::thread::Scope;
 
 use super::folder::HistoryFolder;
 use super::remote::{RemoteCredential, RemoteLookup, RemoteServer, RemoteSink};
@@ -90,6 +91,20 @@ impl Destination {
         source: &mut dyn CopySource,
         filter: &CopyFilter,
         progress: &ProgressFile,
+        modes: (bool, bool),
+        observe: ObserveHistory<'_>,
+    ) -> Result<ImportOutcome, SampleCopyError> {
+        std::thread::scope(|scope| self.run_in(scope, source, filter, progress, modes, observe))
+    }
+
+    /// Runs the command. The sink may start threads in the scope.
+    #[expect(clippy::too_many_arguments, reason = "one call with everything that a command needs")]
+    fn run_in<'s, 'd: 's>(
+        &'d self,
+        scope: &'s Scope<'s, 'd>,
+        source: &mut dyn CopySource,
+        filter: &CopyFilter,
+        progress: &ProgressFile,
         (verifies, previews): (bool, bool),
         observe: ObserveHistory<'_>,
     ) -> Result<ImportOutcome, SampleCopyError> {
@@ -97,7 +112,7 @@ impl Destination {
         let (mut store_lookup, mut remote_lookup);
         let (sink, lookup): (&mut dyn CopySink, &mut dyn CopyLookup) = match self {
             Destination::Folder(folder) => {
-                store_sink = StoreSink::new(folder.tsdb(), folder.org, Clock::System);
+                store_sink = StoreSink::new(folder.tsdb(), folder.org, Clock::System, Some(scope));
                 store_lookup = StoreLookup::new(folder.tsdb(), folder.org);
                 (&mut store_sink, &mut store_lookup)
             }

@@ -15,10 +15,11 @@ pub(in crate::tsdb) struct ImportedSamples {
     runs: Vec<ImportedRun>,
     /// The least and the greatest time.
     span: Option<(i64, i64)>,
-    /// Time and bits of the newest sample in order, by series. The list is not cleared with the
-    /// samples.
-    newest: Vec<(i64, u64)>,
 }
+
+/// Time and bits of the newest sample in order, by series.
+#[derive(Debug, Default)]
+pub(in crate::tsdb) struct NewestSamples(Vec<(i64, u64)>);
 
 /// Consecutive samples of one series.
 #[derive(Clone, Copy, Debug)]
@@ -41,14 +42,56 @@ pub(in crate::tsdb) struct ImportTimes {
 /// The time of a series whose newest sample in order is not known.
 const NO_TIME: i64 = i64::MIN;
 
+/// Returns the first and the last time of a run that is taken as it is: it ascends, none of its
+/// samples is ahead of the clock, and either all are late or all follow `newest`, which becomes the
+/// last one then.
+fn plain_span(
+    run: &[LogSample],
+    times: ImportTimes,
+    newest: &mut (i64, u64),
+    newest_in_head: impl Fn(u32) -> Option<(i64, u64)>,
+) -> Option<(i64, i64)> {
+    let (first, last) = (run.first()?, run.last()?);
+    let is_late = last.at_ms < times.barrier_ms;
+    if !is_late && newest.0 == NO_TIME {
+        *newest = newest_in_head(last.series).unwrap_or(*newest);
+    }
+    let follows = is_late || first.at_ms > newest.0;
+    if !follows || last.at_ms > times.now_ms || !run.is_sorted_by(|a, b| a.at_ms < b.at_ms) {
+        return None;
+    }
+    if !is_late {
+        *newest = (last.at_ms, last.bits);
+    }
+    Some((first.at_ms, last.at_ms))
+}
+
+impl NewestSamples {
+    fn get(&self, series: u32) -> (i64, u64) {
+        self.0.get(series as usize).copied().unwrap_or((NO_TIME, 0))
+    }
+
+    fn set(&mut self, series: u32, newest: (i64, u64)) {
+        let place = series as usize;
+        if self.0.len() <= place {
+            self.0.resize(place + 1, (NO_TIME, 0));
+        }
+        if let Some(slot) = self.0.get_mut(place) {
+            *slot = newest;
+        }
+    }
+}
+
 impl ImportedSamples {
     /// Takes the samples of a prepared batch, except those that are later than the clock. Equal
     /// times are decided as in a head: another value than that of the newest sample in order is
-    /// refused. `newest_in_head` returns that sample of a series, if the head has one.
+    /// refused. `known` has the newest samples of earlier batches. `newest_in_head` returns the
+    /// newest sample of a series, if the head has one.
     pub(in crate::tsdb) fn take(
         &mut self,
         samples: &mut Vec<LogSample>,
         times: ImportTimes,
+        known: &mut NewestSamples,
         newest_in_head: impl Fn(u32) -> Option<(i64, u64)>,
     ) -> ApplyOutcome {
         let mut outcome = ApplyOutcome::default();
@@ -56,7 +99,15 @@ impl ImportedSamples {
         for run in samples.chunk_by(|a, b| a.series == b.series) {
             let Some(series) = run.first().map(|sample| sample.series) else { continue };
             let first = self.times.len();
-            let mut newest = self.newest.get(series as usize).copied().unwrap_or((NO_TIME, 0));
+            let mut newest = known.get(series);
+            if let Some(span) = plain_span(run, times, &mut newest, &newest_in_head) {
+                self.times.extend(run.iter().map(|sample| sample.at_ms));
+                self.bits.extend(run.iter().map(|sample| sample.bits));
+                self.end_run(series, first, span);
+                known.set(series, newest);
+                outcome.stored += run.len() as u64;
+                continue;
+            }
             for sample @ LogSample { at_ms, bits, .. } in run.iter().copied() {
                 let (in_order, is_ahead) = (at_ms >= times.barrier_ms, at_ms > times.now_ms);
                 if in_order && newest.0 == NO_TIME {
@@ -79,27 +130,23 @@ impl ImportedSamples {
                     self.bits.push(bits);
                 }
             }
-            self.end_run(series, first, newest);
+            let times = self.times.get(first..).unwrap_or_default();
+            if let Some(span) = times.iter().min().copied().zip(times.iter().max().copied()) {
+                self.end_run(series, first, span);
+            }
+            known.set(series, newest);
             outcome.stored += (self.times.len() - first) as u64;
         }
         *samples = ahead;
         outcome
     }
 
-    fn end_run(&mut self, series: u32, first: usize, newest: (i64, u64)) {
-        let times = self.times.get(first..).unwrap_or_default();
-        if let Some((least, greatest)) = times.iter().min().copied().zip(times.iter().max().copied()) {
-            let before = self.span.unwrap_or((least, greatest));
-            self.span = Some((before.0.min(least), before.1.max(greatest)));
-            self.runs.push(ImportedRun { series, first, len: times.len() });
-        }
-        let place = series as usize;
-        if self.newest.len() <= place {
-            self.newest.resize(place + 1, (NO_TIME, 0));
-        }
-        if let Some(slot) = self.newest.get_mut(place) {
-            *slot = newest;
-        }
+    /// Adds the samples from the index `first` on as a run. The span is their least and greatest
+    /// time.
+    fn end_run(&mut self, series: u32, first: usize, (least, greatest): (i64, i64)) {
+        let before = self.span.unwrap_or((least, greatest));
+        self.span = Some((before.0.min(least), before.1.max(greatest)));
+        self.runs.push(ImportedRun { series, first, len: self.times.len() - first });
     }
 
     /// Returns the memory of the samples in bytes, which their segments do not exceed by much.
@@ -182,25 +229,29 @@ mod tests {
             sample(1, 10, 5),
             sample(1, 101, 6),
         ];
-        let outcome = samples.take(&mut batch, TIMES, |_| None);
+        let mut known = NewestSamples::default();
+        let outcome = samples.take(&mut batch, TIMES, &mut known, |_| None);
         assert_eq!((outcome.stored, outcome.refused), (5, 1));
         assert_eq!(outcome.first, [RefusedSample { series: 2, at_ms: 60, bits: 2, have: 1 }]);
         assert_eq!(batch, [sample(1, 101, 6)], "samples ahead of the clock are left for the log");
-        let outcome =
-            samples.take(&mut vec![sample(2, 60, 7), sample(2, 70, 8), sample(2, 60, 9)], TIMES, |_| None);
+        let mut batch = vec![sample(2, 60, 7), sample(2, 70, 8), sample(2, 60, 9)];
+        let outcome = samples.take(&mut batch, TIMES, &mut known, |_| None);
         assert_eq!((outcome.stored, outcome.refused), (2, 1), "60 is no longer the newest");
         assert_eq!(of(&mut samples, 2), [(40, 4), (60, 9), (70, 8)]);
         assert_eq!((of(&mut samples, 1), of(&mut samples, 3)), (vec![(10, 5)], Vec::new()));
         assert_eq!(samples.span(), Some((10, 70)));
-        let outcome = samples.take(&mut vec![sample(5, 80, 1), sample(5, 70, 1)], TIMES, |_| Some((80, 2)));
+        let mut batch = vec![sample(5, 80, 1), sample(5, 70, 1)];
+        let outcome = samples.take(&mut batch, TIMES, &mut known, |_| Some((80, 2)));
         assert_eq!((outcome.stored, outcome.refused), (1, 1), "the head has the newest");
     }
 
     #[test]
     fn the_batches_of_a_series_are_merged_and_the_last_one_wins() {
         let mut samples = ImportedSamples::default();
-        samples.take(&mut vec![sample(7, 10, 1), sample(7, 30, 1), sample(8, 5, 1)], TIMES, |_| None);
-        samples.take(&mut vec![sample(7, 20, 2), sample(7, 30, 2)], TIMES, |_| None);
+        let mut known = NewestSamples::default();
+        let mut first = vec![sample(7, 10, 1), sample(7, 30, 1), sample(8, 5, 1)];
+        samples.take(&mut first, TIMES, &mut known, |_| None);
+        samples.take(&mut vec![sample(7, 20, 2), sample(7, 30, 2)], TIMES, &mut known, |_| None);
         // Earlier than the end of the closed window: the last one wins.
         assert_eq!(of(&mut samples, 7), [(10, 1), (20, 2), (30, 2)]);
         assert_eq!(of(&mut samples, 8), [(5, 1)]);

@@ -58,6 +58,8 @@ pub(super) enum AccessPattern {
     Normal,
     /// Reads from the start to the end.
     Sequential,
+    /// No reads for now: the pages leave the memory of the process, and stay in the kernel's cache.
+    NotNeeded,
 }
 
 /// Returns free memory of the allocator to the kernel, which takes some milliseconds. Call it after
@@ -158,9 +160,10 @@ impl Map {
         let advice = match advice {
             AccessPattern::Normal => libc::MADV_NORMAL,
             AccessPattern::Sequential => libc::MADV_SEQUENTIAL,
+            AccessPattern::NotNeeded => libc::MADV_DONTNEED,
         };
-        // SAFETY: the range is that of a live mapping, and neither kind of advice changes its
-        // content.
+        // SAFETY: the range is that of a live mapping of a file that is only read, and no kind of
+        // advice changes its content.
         unsafe {
             libc::madvise(self.start.as_ptr().cast(), self.bytes, advice);
         }

@@ -198,6 +198,12 @@ impl Segment {
         self.map.advise(AccessPattern::Sequential);
     }
 
+    /// Removes the pages of the file from the memory of the process. The next read gets them from
+    /// the kernel's cache.
+    pub(in crate::tsdb) fn release_pages(&self) {
+        self.map.advise(AccessPattern::NotNeeded);
+    }
+
     fn section(&self, section: usize) -> &[u8] {
         section_of(&self.map, &self.sections, section)
     }

@@ -206,6 +206,44 @@ fn a_clock_that_goes_back_before_the_flush_loses_no_sample() {
     assert_eq!(content(&tsdb, ORG)[&up("a").to_string()], bits);
 }
 
+#[test]
+fn days_are_merged_during_an_import_and_an_end_at_any_step_of_that_loses_no_sample() {
+    // Each series has samples of three days, which arrive day by day.
+    let day_of = |day: i64, part: i64| {
+        let samples = (0..40).map(|n| ago((3 - day) * DAY_MS + (part * 40 + n) * 60_000, n as f64));
+        (up(&format!("job-{part}")), samples.rev().collect::<Vec<_>>())
+    };
+    let all: Vec<_> = (0..3).flat_map(|day| (0..3).map(move |part| day_of(day, part))).collect();
+    let expected = expected(&all);
+    let import_by_day = |tsdb: &Tsdb| -> Result<(), SealError> {
+        let mut import = tsdb.import(ORG);
+        for one in &all {
+            take(&mut import, one);
+            import.begin_seal(NOW).expect("samples wait").run()?;
+        }
+        import.flush(NOW)
+    };
+    for steps in 0.. {
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
+        let faults = faults();
+        let (tsdb, _) = open_with(dir.path(), options(&faults));
+        faults.upkeep_steps_left.store(steps, Ordering::SeqCst);
+        let outcome = import_by_day(&tsdb);
+        faults.upkeep_steps_left.store(-1, Ordering::SeqCst);
+        let segments = tsdb.stores.org(ORG).expect("written").segments().parts.len();
+        drop(tsdb);
+        let (tsdb, report) = open_with(dir.path(), options(&faults));
+        assert_eq!((report.read_only, report.notes, report.quarantined), (None, Vec::new(), 0));
+        import_by_day(&tsdb).expect("sealed");
+        assert_eq!(content(&tsdb, ORG), expected, "stopped after {steps}");
+        if outcome.is_ok() {
+            assert!(steps > 6, "{steps} steps");
+            assert!(segments < all.len(), "{segments} segments: earlier days are merged");
+            break;
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum ImportStep {
     /// Floats of a series: minutes before now, which may be negative, and values; and the minutes
@@ -303,5 +341,57 @@ proptest! {
             tsdb.compact(NOW).expect("merged");
         }
         prop_assert_eq!(everything(&imported), everything(&written));
+    }
+
+    #[test]
+    fn an_import_stores_and_refuses_the_same_samples_whenever_its_seals_run(
+        before in prop::collection::vec((0i64..4_000, 0u8..3), 0..20),
+        unsealed in prop::collection::vec((-4i64..20, 0u8..3), 0..5),
+        steps in prop::collection::vec(step(), 1..16),
+    ) {
+        let folders = [(); 2].map(|()| crate::kv::scratch::temporary_folder().expect("made"));
+        let [at_once, later] = [&folders[0], &folders[1]].map(|dir| open(dir.path()).0);
+        for tsdb in [&at_once, &later] {
+            tsdb.append(ORG, &builder(1, &before, &[]).batch(), NOW).expect("stored");
+            tsdb.seal(NOW).expect("sealed");
+            tsdb.append(ORG, &builder(1, &unsealed, &[]).batch(), NOW).expect("stored");
+        }
+        {
+            let mut imports = [at_once.import(ORG), later.import(ORG)];
+            // A thread may run the seal at any moment before the next one, or before histograms.
+            let mut waiting: Option<ImportSeal<'_>> = None;
+            for step in &steps {
+                match step {
+                    ImportStep::Append(series, floats, histograms) => {
+                        if !histograms.is_empty() && let Some(seal) = waiting.take() {
+                            seal.run().expect("sealed");
+                        }
+                        let batch = builder(*series, floats, histograms);
+                        let reports =
+                            imports.each_mut().map(|one| one.append(&batch.batch(), NOW).expect("stored"));
+                        prop_assert_eq!(&reports[0], &reports[1]);
+                    }
+                    ImportStep::Flush | ImportStep::Reopen => {
+                        if let Some(seal) = imports[0].begin_seal(NOW) {
+                            seal.run().expect("sealed");
+                        }
+                        if let Some(seal) = waiting.take() {
+                            seal.run().expect("sealed");
+                        }
+                        waiting = imports[1].begin_seal(NOW);
+                    }
+                }
+            }
+            if let Some(seal) = waiting {
+                seal.run().expect("sealed");
+            }
+            for import in &mut imports {
+                import.flush(NOW).expect("sealed");
+            }
+        }
+        prop_assert_eq!(everything(&later), everything(&at_once));
+        drop((at_once, later));
+        let [at_once, later] = [&folders[0], &folders[1]].map(|dir| open(dir.path()).0);
+        prop_assert_eq!(everything(&later), everything(&at_once));
     }
 }

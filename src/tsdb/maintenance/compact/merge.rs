@@ -35,6 +35,9 @@ const BLOCK_SMALL: usize = 256;
 const BLOCK_SAMPLES: usize = 1_024;
 /// The write rate of background merges in bytes per second (docs/storage.md section 11).
 const BYTES_PER_S: f64 = 32.0 * 1_048_576.0;
+/// The bytes after which the pages of the sources are released: whatever the sources' size, a merge
+/// has not much more of them in the memory of the process.
+const RELEASE_BYTES: u64 = 16 << 20;
 /// The bytes between two checks of the clock.
 const STEP_BYTES: u64 = 1 << 20;
 
@@ -200,6 +203,7 @@ pub(super) fn merge(
             ends,
             writer: None,
             numbers: ValueNumbers::default(),
+            unreleased_bytes: 0,
             throttle,
             written,
         }
@@ -217,6 +221,7 @@ pub(super) fn merge(
             ends,
             writer: None,
             numbers: ValueNumbers::default(),
+            unreleased_bytes: 0,
             throttle: &mut *throttle,
             written: &mut *written,
         }
@@ -235,6 +240,8 @@ struct MergeWindow<'t, 'm, 'p> {
     writer: Option<SegmentWriter>,
     /// The value numbers of that writer.
     numbers: ValueNumbers,
+    /// The bytes written since the pages of the sources were released.
+    unreleased_bytes: u64,
     throttle: &'m mut Throttle<'p>,
     written: &'m mut Vec<SegmentMeta>,
 }
@@ -415,6 +422,11 @@ impl<'t> MergeWindow<'t, '_, '_> {
             put(writer, id, &self.numbers.row, &mut runs, buffers)?;
             let bytes = writer.data_bytes() - before;
             self.throttle.wrote(bytes);
+            self.unreleased_bytes += bytes;
+            if self.unreleased_bytes >= RELEASE_BYTES {
+                self.unreleased_bytes = 0;
+                self.merge.sources.iter().for_each(|part| part.segment.release_pages());
+            }
         }
         Ok(())
     }

@@ -240,6 +240,31 @@ impl Tsdb {
         failed.map_or(Ok(report), Err)
     }
 
+    /// Merges the segments of an organisation until each day before the one of `at_ms` is one
+    /// segment, at full speed. Days with segments that reach beyond are left out.
+    ///
+    /// # Errors
+    /// [`UpkeepError`]; a later compaction does the rest.
+    pub(in crate::tsdb) fn compact_days_before(
+        &self,
+        org: OrgId,
+        at_ms: i64,
+        now: Timestamp,
+    ) -> Result<UpkeepReport, UpkeepError> {
+        let mut report = UpkeepReport::default();
+        let maintenance = self.maintenance_context()?;
+        let Some(store) = self.stores.org(org) else { return Ok(report) };
+        let mut compactor = self.compactor.lock().ignore_poison();
+        let urgency = Urgency::DaysBefore(at_ms.div_euclid(plan::DAY_MS));
+        for _ in 0..JOBS_MAX {
+            let Some(job) = next_job(&store, &compactor, urgency, now) else { break };
+            let context = OrgContext { maintenance, store: &store };
+            self.run_job(context, &job, &mut compactor, &mut Throttle::new(None), &mut report)?;
+        }
+        self.sweep(maintenance, &store, &mut report)?;
+        Ok(report)
+    }
+
     fn compact_org(
         &self,
         maintenance: MaintenanceContext<'_>,
@@ -509,7 +534,10 @@ fn job_of_kind(
         });
         ages.filter(|(age, _)| *age >= least).map(|(_, tombstone)| tombstone).collect()
     };
-    let overdue = of_age(Age::Overdue);
+    let overdue = match urgency {
+        Urgency::DaysBefore(_) => Vec::new(),
+        Urgency::Due | Urgency::All => of_age(Age::Overdue),
+    };
     let due = of_age(if urgency == Urgency::All { Age::Fresh } else { Age::Due });
     let input = |tombstones| PlanInput {
         segments: &segments,

@@ -48,6 +48,9 @@ pub(super) enum Urgency {
     Due,
     /// All work until each day is one segment, today included.
     All,
+    /// The same for the days before this one, counted from the epoch, whose segments all end before
+    /// it.
+    DaysBefore(i64),
 }
 
 /// A merge of segments into new ones.
@@ -74,6 +77,9 @@ pub(super) fn plan(input: PlanInput<'_>, urgency: Urgency) -> Option<MergeJob> {
     // The smallest job comes first: it waits for no other, and the next job does not rewrite its
     // output.
     let day_job = day_jobs.min_by_key(|job| bytes(input, &job.sources));
+    if let Urgency::DaysBefore(_) = urgency {
+        return day_job;
+    }
     day_job.or_else(|| if urgency == Urgency::Due { hours() } else { None }).or_else(|| tombstone_job(input))
 }
 
@@ -125,8 +131,12 @@ fn day_job(input: PlanInput<'_>, day: i64, urgency: Urgency) -> Option<MergeJob>
             || late.len() >= LATE_MANY
             || late_bytes.saturating_mul(LATE_SHARE) >= all
     };
-    if urgency == Urgency::Due && !(is_over && pays()) {
-        return None;
+    match urgency {
+        Urgency::Due if !(is_over && pays()) => return None,
+        Urgency::DaysBefore(end) if members.iter().any(|meta| meta.max_ms.div_euclid(DAY_MS) >= end) => {
+            return None;
+        }
+        _ => {}
     }
     let level = if is_over { 2 } else { 1 };
     job(input, &members, level, if is_over { "the day is over" } else { "requested" })
