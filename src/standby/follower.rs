@@ -265,6 +265,23 @@ impl Follower {
             accounts: row.accounts,
             rows: None,
         };
+        let acknowledgements = Acknowledgements::default();
+        std::thread::scope(|scope| {
+            let sender = std::thread::Builder::new().name("standby-ack".to_owned());
+            let spawned = sender.spawn_scoped(scope, || acknowledgements.send(link));
+            let _end = EndOnDrop(&acknowledgements);
+            spawned.map_err(|e| failed(&e))?;
+            self.copy_stream(incoming.as_mut(), &mut copying, &acknowledgements)
+        })
+    }
+
+    /// Copies until the stream fails or the follower is to stop.
+    fn copy_stream(
+        &self,
+        incoming: &mut dyn Incoming,
+        copying: &mut Copying<'_>,
+        acknowledgements: &Acknowledgements,
+    ) -> Result<(), CopyStop> {
         let mut reader = FrameReader::default();
         let mut quiet = Stopwatch::start();
         let mut reloaded = Stopwatch::start();
@@ -280,8 +297,11 @@ impl Follower {
                 if self.is_stopping() {
                     return Ok(());
                 }
-                copying.acknowledge(link)?;
+                if let Some(target) = copying.acknowledgement() {
+                    acknowledgements.put(target);
+                }
             }
+            acknowledgements.check()?;
             if self.needs_reload.load(Ordering::SeqCst) && reloaded.elapsed() >= RELOAD_EVERY {
                 self.reload();
                 reloaded = Stopwatch::start();
@@ -433,6 +453,64 @@ fn admit_promotion(row: &StandbyRow, accepts_loss: bool, missing: String) -> Res
     }
 }
 
+/// The acknowledgements of one connection. A thread sends them, so the next batch is stored
+/// meanwhile.
+#[derive(Default)]
+struct Acknowledgements {
+    state: Mutex<AcknowledgementState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct AcknowledgementState {
+    /// The next request.
+    due: Option<String>,
+    failure: Option<LinkError>,
+    is_over: bool,
+}
+
+impl Acknowledgements {
+    /// Sends a request soon. It replaces the one that is due, whose positions it includes.
+    fn put(&self, target: String) {
+        self.state.lock().ignore_poison().due = Some(target);
+        self.changed.notify_one();
+    }
+
+    /// Returns the error of a request that failed.
+    fn check(&self) -> Result<(), LinkError> {
+        match &self.state.lock().ignore_poison().failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends what is due until the end of the connection, or until a request fails.
+    fn send(&self, link: &dyn PrimaryLink) {
+        loop {
+            let mut state = self.state.lock().ignore_poison();
+            while state.due.is_none() && !state.is_over {
+                state = self.changed.wait(state).ignore_poison();
+            }
+            let Some(target) = state.due.take().filter(|_| !state.is_over) else { return };
+            drop(state);
+            if let Err(failure) = link.post(&target) {
+                self.state.lock().ignore_poison().failure = Some(failure);
+                return;
+            }
+        }
+    }
+}
+
+/// Ends the thread of the acknowledgements.
+struct EndOnDrop<'a>(&'a Acknowledgements);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().ignore_poison().is_over = true;
+        self.0.changed.notify_one();
+    }
+}
+
 /// Records the end of the copying.
 struct CopyingGuard<'f>(&'f Follower);
 
@@ -580,10 +658,10 @@ impl Copying<'_> {
         Ok(())
     }
 
-    fn acknowledge(&self, link: &dyn PrimaryLink) -> Result<(), CopyStop> {
-        let Some(stream) = self.link else { return Ok(()) };
+    /// Returns the request that acknowledges everything that is stored; `None` before the hello.
+    fn acknowledgement(&self) -> Option<String> {
         let Copying { epoch, log, accounts, .. } = self;
-        let target = format!("/api/v1/standby/ack?link={stream}&epoch={epoch}&log={log}&accounts={accounts}");
-        Ok(link.post(&target)?)
+        let link = self.link?;
+        Some(format!("/api/v1/standby/ack?link={link}&epoch={epoch}&log={log}&accounts={accounts}"))
     }
 }

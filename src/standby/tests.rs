@@ -163,6 +163,8 @@ fn copy_folder(from: &Path, to: &Path) {
 struct Direct {
     primary: Arc<Primary>,
     is_cut: AtomicBool,
+    /// Whether acknowledgements do not arrive yet.
+    is_held: AtomicBool,
 }
 
 struct DirectBody(Option<Stream>, std::vec::IntoIter<Vec<u8>>);
@@ -228,6 +230,7 @@ impl PrimaryLink for Direct {
         if target.contains("/fence?") {
             return self.primary.fence_store(store_in(target), epoch).map(drop).map_err(|e| refused(&e));
         }
+        until(|| !self.is_held.load(Ordering::SeqCst));
         let (log, accounts) = (parameter(target, "log"), parameter(target, "accounts"));
         let ack = Acknowledgement { link: parameter(target, "link"), epoch, log, accounts };
         self.primary.acknowledge(ack).map(drop).map_err(|e| refused(&e))
@@ -235,7 +238,8 @@ impl PrimaryLink for Direct {
 }
 
 fn direct(primary: &Arc<Primary>) -> Arc<Direct> {
-    Arc::new(Direct { primary: Arc::clone(primary), is_cut: AtomicBool::new(false) })
+    let (primary, [is_cut, is_held]) = (Arc::clone(primary), [const { AtomicBool::new(false) }; 2]);
+    Arc::new(Direct { primary, is_cut, is_held })
 }
 
 fn follow(dir: &Path, link: &Direct) -> Store {
@@ -411,6 +415,30 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
     drop((hub, link, copying, primary));
     let old = Store::open(&a);
     assert_eq!(old.append(1, 80_000, 4.0), fenced, "it stays fenced");
+}
+
+#[test]
+fn a_follower_stores_records_while_an_acknowledgement_is_on_its_way() {
+    let (_dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let hub = primary.primary(false);
+    let link = direct(&hub);
+    let second = follow(&b, &link);
+    let copying = follower(&second);
+    let (thread, used) = (Arc::clone(&copying), Arc::clone(&link));
+    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    until(|| hub.status().connected && hub.status().records_behind == 0);
+    link.is_held.store(true, Ordering::SeqCst);
+    for n in 1..4 {
+        primary.append(1, n * 1_000, 1.0).expect("stored");
+        until(|| second.samples() == primary.samples());
+    }
+    assert_eq!(hub.status().records_behind, 3, "nothing is acknowledged yet");
+    link.is_held.store(false, Ordering::SeqCst);
+    until(|| hub.status().records_behind == 0);
+    assert!(copying.stop());
+    thread.join().expect("ended");
 }
 
 #[test]
