@@ -254,12 +254,17 @@ fn follower(store: &Store) -> Arc<Follower> {
     Follower::new(control, tsdb, store.folder.store_id(), Clock::manual(NOW), Box::new(|| true))
 }
 
+/// Starts a thread that copies until the follower is stopped.
+fn copy_on_thread(copying: &Arc<Follower>, link: &Arc<Direct>) -> std::thread::JoinHandle<()> {
+    let (copying, link) = (Arc::clone(copying), Arc::clone(link));
+    std::thread::spawn(move || copying.copy(link.as_ref()))
+}
+
 /// Copies until the follower has everything, then stops.
 fn catch_up(primary: &Store, store: &Store, link: &Arc<Direct>) {
     let link_before = store.control.standby().expect("read").link;
     let copying = follower(store);
-    let (thread, used) = (Arc::clone(&copying), Arc::clone(link));
-    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    let thread = copy_on_thread(&copying, link);
     // A handshake stores another link even if the follower has all records and changes.
     until(|| {
         let has_log = store.tsdb.last_stored_record() == primary.tsdb.last_stored_record();
@@ -381,8 +386,7 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
     let link = direct(&hub);
     let second = follow(&b, &link);
     let copying = follower(&second);
-    let (thread, used) = (Arc::clone(&copying), Arc::clone(&link));
-    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    let thread = copy_on_thread(&copying, &link);
     until(|| hub.status().connected);
     for n in 1..50 {
         primary.append(1, n * 1_000, 2.0).expect("acknowledged");
@@ -419,15 +423,10 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
 
 #[test]
 fn a_follower_stores_records_while_an_acknowledgement_is_on_its_way() {
-    let (_dir, a, b) = folders();
-    let primary = Store::open(&a);
-    primary.append(1, 0, 1.0).expect("stored");
-    let hub = primary.primary(false);
-    let link = direct(&hub);
-    let second = follow(&b, &link);
+    let FollowedPrimary { dir: _dir, primary, link, second, .. } = FollowedPrimary::start();
+    let hub = &link.primary;
     let copying = follower(&second);
-    let (thread, used) = (Arc::clone(&copying), Arc::clone(&link));
-    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    let thread = copy_on_thread(&copying, &link);
     until(|| hub.status().connected && hub.status().records_behind == 0);
     link.is_held.store(true, Ordering::SeqCst);
     for n in 1..4 {
@@ -515,8 +514,7 @@ fn a_deletion_without_its_tombstone_is_acknowledged_once_it_has_it() {
     let link = direct(&hub);
     let second = follow(&b, &link);
     let copying = follower(&second);
-    let (thread, used) = (Arc::clone(&copying), Arc::clone(&link));
-    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    let thread = copy_on_thread(&copying, &link);
     until(|| hub.status().connected && hub.status().records_behind == 0);
     // The record fits into the log, and the tombstone does not.
     second.control.pretend_free(0);
@@ -542,8 +540,7 @@ fn after_a_restart_an_earlier_change_counts_only_once_the_follower_has_it() {
     let link = direct(&hub);
     let second = follow(&b, &link);
     let copying = follower(&second);
-    let (thread, used) = (Arc::clone(&copying), Arc::clone(&link));
-    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    let thread = copy_on_thread(&copying, &link);
     until(|| hub.status().connected);
     primary.change_account(1).expect("confirmed");
     let confirmed = hub.last_account_change();

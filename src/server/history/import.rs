@@ -2,7 +2,6 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
-use std::thread::Scope;
 
 use super::folder::HistoryFolder;
 use super::remote::{RemoteCredential, RemoteLookup, RemoteServer, RemoteSink};
@@ -91,53 +90,44 @@ impl Destination {
         source: &mut dyn CopySource,
         filter: &CopyFilter,
         progress: &ProgressFile,
-        modes: (bool, bool),
-        observe: ObserveHistory<'_>,
-    ) -> Result<ImportOutcome, SampleCopyError> {
-        std::thread::scope(|scope| self.run_in(scope, source, filter, progress, modes, observe))
-    }
-
-    /// Runs the command. The sink may start threads in the scope.
-    #[expect(clippy::too_many_arguments, reason = "one call with everything that a command needs")]
-    fn run_in<'s, 'd: 's>(
-        &'d self,
-        scope: &'s Scope<'s, 'd>,
-        source: &mut dyn CopySource,
-        filter: &CopyFilter,
-        progress: &ProgressFile,
         (verifies, previews): (bool, bool),
         observe: ObserveHistory<'_>,
     ) -> Result<ImportOutcome, SampleCopyError> {
-        let (mut store_sink, mut remote_sink);
-        let (mut store_lookup, mut remote_lookup);
-        let (sink, lookup): (&mut dyn CopySink, &mut dyn CopyLookup) = match self {
-            Destination::Folder(folder) => {
-                store_sink = StoreSink::new(folder.tsdb(), folder.org, Clock::System, Some(scope));
-                store_lookup = StoreLookup::new(folder.tsdb(), folder.org);
-                (&mut store_sink, &mut store_lookup)
+        // The sink writes segments on a thread.
+        std::thread::scope(|scope| {
+            let (mut store_sink, mut remote_sink);
+            let (mut store_lookup, mut remote_lookup);
+            let (sink, lookup): (&mut dyn CopySink, &mut dyn CopyLookup) = match self {
+                Destination::Folder(folder) => {
+                    store_sink = StoreSink::new(folder.tsdb(), folder.org, Clock::System, Some(scope));
+                    store_lookup = StoreLookup::new(folder.tsdb(), folder.org);
+                    (&mut store_sink, &mut store_lookup)
+                }
+                Destination::Server(server) => {
+                    remote_sink = RemoteSink::new(server);
+                    remote_lookup = RemoteLookup(server);
+                    (&mut remote_sink, &mut remote_lookup)
+                }
+            };
+            let step =
+                |share: CopyShare, samples| HistoryProgress { samples, done: share.done, all: share.all };
+            if verifies {
+                let report =
+                    verify(source, filter, lookup, &mut |share, samples| observe(step(share, samples)))?;
+                return Ok(ImportOutcome::Verified(report));
             }
-            Destination::Server(server) => {
-                remote_sink = RemoteSink::new(server);
-                remote_lookup = RemoteLookup(server);
-                (&mut remote_sink, &mut remote_lookup)
+            if previews {
+                let mut each = |share, samples| observe(step(share, samples));
+                return Ok(ImportOutcome::Previewed(preview(source, filter, Some(lookup), &mut each)?));
             }
-        };
-        let step = |share: CopyShare, samples| HistoryProgress { samples, done: share.done, all: share.all };
-        if verifies {
-            let report = verify(source, filter, lookup, &mut |share, samples| observe(step(share, samples)))?;
-            return Ok(ImportOutcome::Verified(report));
-        }
-        if previews {
-            let mut each = |share, samples| observe(step(share, samples));
-            return Ok(ImportOutcome::Previewed(preview(source, filter, Some(lookup), &mut each)?));
-        }
-        let mut first = None;
-        let totals = copy(source, filter, sink, progress, &mut |CopyStep { totals, share }| {
-            // Samples of earlier runs do not count for the speed of this one.
-            let before = *first.get_or_insert(totals.stored);
-            observe(step(share, totals.stored.saturating_sub(before)))
-        })?;
-        Ok(ImportOutcome::Imported(totals))
+            let mut first = None;
+            let totals = copy(source, filter, sink, progress, &mut |CopyStep { totals, share }| {
+                // Samples of earlier runs do not count for the speed of this one.
+                let before = *first.get_or_insert(totals.stored);
+                observe(step(share, totals.stored.saturating_sub(before)))
+            })?;
+            Ok(ImportOutcome::Imported(totals))
+        })
     }
 
     fn close(self, has_changed: bool) -> Result<(), String> {

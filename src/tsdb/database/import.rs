@@ -6,12 +6,10 @@ use crate::model::{OrgId, Timestamp, WriteBatch};
 use crate::tsdb::append;
 use crate::tsdb::append::imported::{ImportTimes, ImportedSamples, NewestSamples};
 use crate::tsdb::error::AppendError;
-use crate::tsdb::maintenance::compact::UpkeepError;
+use crate::tsdb::maintenance::compact::{DAY_MS, UpkeepError};
 use crate::tsdb::maintenance::seal::SealError;
 use crate::tsdb::report::AppendReport;
 use crate::tsdb::wal::sink::Sink;
-
-const DAY_MS: i64 = 24 * 3_600_000;
 
 /// An import of one organisation into a store without other writers. Batches are durable, and their
 /// samples visible, once [`SampleImport::flush`] has returned, or once the [`ImportSeal`] that took

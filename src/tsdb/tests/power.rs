@@ -139,7 +139,7 @@ fn without_any_one_sync_of_the_log_some_power_cut_loses_samples() {
     let accounts = crate::kv::scratch::temporary_folder().expect("made");
     let (control, _folder) = control(accounts.path());
     let trace = trace(&control);
-    // A quick run leaves out some of those in `wal`, one at a time.
+    // A quick run tries every fourth sync, and those of the directory itself.
     let every = rounds(4, 1);
     let syncs = trace.syncs().into_iter().enumerate();
     let redundant: Vec<(usize, String)> = syncs

@@ -217,20 +217,7 @@ impl ReadDeps {
     ) -> ApiResult<(QueryRun, RunWork, ApiResult<()>)> {
         let since = Stopwatch::start();
         let permit = if place.is_inline && is_short { self.lanes.try_inline(place.org) } else { None };
-        let (mut run, mut work) = if let Some(permit) = permit {
-            let (mut run, done) = permit.run(|| {
-                let (mut run, prepared) = prepare();
-                run.deadline.inline = Some(InlineDeadline::start());
-                let done = prepared.and_then(|()| run.execute(&mut work));
-                (run, done)
-            })?;
-            if !run.deadline.inline.take().is_some_and(|deadline| deadline.exceeded()) {
-                place.took = place.took.saturating_add(since.elapsed());
-                return Ok((run, work, done));
-            }
-            (place.is_inline, place.took) = (false, Duration::MAX);
-            (run, work)
-        } else {
+        let Some(permit) = permit else {
             let step = move || {
                 let since = Stopwatch::start();
                 let (mut run, prepared) = prepare();
@@ -241,7 +228,18 @@ impl ReadDeps {
             place.took = place.took.saturating_add(took);
             return Ok((run, work, done));
         };
+        let (mut run, done) = permit.run(|| {
+            let (mut run, prepared) = prepare();
+            run.deadline.inline = Some(InlineDeadline::start());
+            let done = prepared.and_then(|()| run.execute(&mut work));
+            (run, done)
+        })?;
+        if !run.deadline.inline.take().is_some_and(|deadline| deadline.exceeded()) {
+            place.took = place.took.saturating_add(since.elapsed());
+            return Ok((run, work, done));
+        }
         // The work took too long on this thread, and starts again.
+        (place.is_inline, place.took) = (false, Duration::MAX);
         let step = move || {
             let done = run.execute(&mut work);
             (run, work, done)

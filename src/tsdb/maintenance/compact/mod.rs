@@ -37,7 +37,7 @@ use crate::tsdb::store::segments::{IndexedSegment, Obsolete, SegmentSet};
 use crate::tsdb::wal::sink::Sink;
 use deletions::{Age, PendingDeletions};
 use merge::{Merge, MergeError, Throttle};
-pub(in crate::tsdb) use plan::rank;
+pub(in crate::tsdb) use plan::{DAY_MS, rank};
 use plan::{MergeJob, PlanInput, Urgency};
 
 /// The limit of jobs in one call, so that a plan that never ends is noticed.
@@ -255,7 +255,7 @@ impl Tsdb {
         let maintenance = self.maintenance_context()?;
         let Some(store) = self.stores.org(org) else { return Ok(report) };
         let mut compactor = self.compactor.lock().ignore_poison();
-        let urgency = Urgency::DaysBefore(at_ms.div_euclid(plan::DAY_MS));
+        let urgency = Urgency::DaysBefore(at_ms.div_euclid(DAY_MS));
         for _ in 0..JOBS_MAX {
             let Some(job) = next_job(&store, &compactor, urgency, now) else { break };
             let context = OrgContext { maintenance, store: &store };

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::tsdb::segment::{LATE, SegmentMeta};
 use crate::tsdb::store::manifest::Tombstone;
 
-pub(super) const DAY_MS: i64 = 24 * 3_600_000;
+pub(in crate::tsdb) const DAY_MS: i64 = 24 * 3_600_000;
 const TWO_HOURS_MS: i64 = 2 * 3_600_000;
 /// The limit of a job's sources. Each takes two rows of the commit, which has at most 64.
 const SOURCES_MAX: usize = 24;

@@ -7,10 +7,6 @@ use crate::kv::ops::recording::Failing;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
-/// The distance between the failing operations in a quick and in a thorough run. Each kind of
-/// failure begins with another one.
-const STRIDES: [usize; 2] = [12, 4];
-
 /// Opens a store. Any operation may fail.
 fn start(dir: &Path) -> Option<Opened> {
     let folder = DataFolder::open(&dir.join("accounts"), NOW, &mut Entropy::seeded(2)).ok()?;
@@ -67,8 +63,8 @@ fn unfinished_files(dir: &Path) -> Vec<String> {
 }
 
 fn fail_every_stride(os_error: i32, lasting: bool, first: usize) {
-    let [quick, thorough] = STRIDES;
-    for left in (first..).step_by(rounds(quick, thorough)) {
+    // Each kind of failure begins with another operation.
+    for left in (first..).step_by(rounds(12, 4)) {
         let dir = crate::kv::scratch::temporary_folder().expect("made");
         drop(open_with(dir.path(), small_files()));
         let failing = Failing::after(dir.path(), left, os_error, lasting);
