@@ -13,7 +13,7 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { check, contentWidth } from './scenario.mjs';
+import { check, contentWidth, twoFrames } from './scenario.mjs';
 
 const [scenario, json] = process.argv.slice(2);
 const given = JSON.parse(json);
@@ -161,6 +161,8 @@ async function everyLook(page, name) {
 
 /** Every heading, label and text is there, and `everyLook` holds. */
 async function looks(page, name) {
+  // `autofocus` takes effect when the browser draws.
+  await twoFrames(page);
   const wrong = await page.evaluate(() => {
     const all = [];
     const seen = (node) => node.checkVisibility?.() ?? true;

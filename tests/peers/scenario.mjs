@@ -14,15 +14,23 @@ export function check(holds, what) {
 }
 
 /**
+ * Waits until a page has drawn what it shows now.
+ * @param {any} page
+ */
+export function twoFrames(page) {
+  return page.evaluate(async () => {
+    for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
+  });
+}
+
+/**
  * The width that the content of a page needs, in CSS pixels, once observers of sizes have followed a change of the
  * window.
  * @param {any} page
  */
-export function contentWidth(page) {
-  return page.evaluate(async () => {
-    for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
-    return document.documentElement.scrollWidth;
-  });
+export async function contentWidth(page) {
+  await twoFrames(page);
+  return page.evaluate(() => document.documentElement.scrollWidth);
 }
 
 /** A violation that axe-core found, with its first nodes and what is wrong with each. */
