@@ -53,7 +53,9 @@ fn promlet(bodies: &Bodies, receiver: Option<&Receiver>, cost: &mut Cost) {
     if let Some(receiver) = receiver {
         receiver.wait_quiet();
         let state = server.get(&format!("/api/v1/orgs/{ORG}/forward/1"), &[("Cookie", &*cookie)]);
-        assert_eq!(state.json()["status"]["lag_samples"], 0, "{}\n{}", state.body, server.log());
+        let status = &state.json()["status"];
+        assert_eq!(status["lag_samples"], 0, "{}\n{}", state.body, server.log());
+        println!("passed on as received: {} of {} requests", status["passed_requests"], status["requests"]);
     } else {
         std::thread::sleep(SETTLE);
     }

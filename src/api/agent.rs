@@ -27,7 +27,7 @@ use super::router::ResponseFuture;
 use super::routes::{Auth, Routes};
 use super::{ApiOptions, OptionsError, edge_policy};
 use crate::clock::{Clock, Stopwatch};
-use crate::forward::ForwardStatus;
+use crate::forward::{ForwardStatus, ReceivedBodies};
 use crate::model::OrgId;
 use crate::tsdb::Tsdb;
 
@@ -52,6 +52,8 @@ pub struct AgentRooms {
     pub counters: Arc<Counters>,
     /// Returns the name and the state of each target.
     pub targets: TargetStatus,
+    /// The bodies that targets may get as they were received.
+    pub received: Arc<ReceivedBodies>,
     /// The token that senders must present.
     pub token: Option<Arc<str>>,
     /// The rules for received series.
@@ -83,6 +85,7 @@ pub fn app(rooms: &AgentRooms, options: &ApiOptions) -> Result<App, OptionsError
         engines: Arc::new(Engines::local()),
         totals: None,
         relabel: rooms.relabel.clone(),
+        received: Arc::clone(&rooms.received),
     });
     let metrics = AgentMetrics {
         tsdb: Arc::clone(&rooms.tsdb),

@@ -357,6 +357,7 @@ impl Deps {
             engines,
             totals: Some(Arc::default()),
             relabel: None,
+            received: rooms.forwarders.received(),
         });
         let push = PushDeps {
             write: Arc::clone(&write),

@@ -299,6 +299,11 @@ fn of_targets(targets: &[TargetRow]) -> Vec<MetricFamily> {
             count(status.counts.requests)
         }),
         counter(
+            "promlet_forward_passed_requests_total",
+            "Requests to a target with a body as it was received.",
+            |status| count(status.counts.passed_requests),
+        ),
+        counter(
             "promlet_forward_retried_requests_total",
             "Requests that failed and were repeated.",
             |status| count(status.counts.retried_requests),

@@ -6,8 +6,10 @@ use std::sync::{Arc, OnceLock};
 use super::encode::{
     CompressionError, EncodedRequest, OutgoingSeries, RequestEncoder, WriteVersion, label_fields,
 };
-use crate::model::{Exemplar, Histogram, Labels, MetricMetadata, Sample, StartChange, Timestamp};
-use crate::tsdb::Description;
+use super::received::{ReceivedBody, join};
+use crate::model::{ByteCharge, Exemplar, Histogram, Labels, MetricMetadata, Sample, StartChange, Timestamp};
+use crate::outbound::Bytes;
+use crate::tsdb::{Description, LogPosition};
 
 /// A series as the target gets it.
 #[derive(Debug)]
@@ -85,8 +87,18 @@ pub(super) struct SampleBatch {
     splits_left: Arc<AtomicU32>,
     /// Attempts that failed and are repeated.
     pub(super) attempts: u32,
-    /// The encoded request, once there is one.
-    pub(super) encoded: Option<EncodedRequest>,
+    /// The body of the request, once it is encoded.
+    pub(super) body: Option<Bytes>,
+    /// The records of bodies that are passed on as they were received. Then there are no items.
+    received: Option<ReceivedRecords>,
+}
+
+/// The log records of bodies that are passed on.
+#[derive(Debug)]
+struct ReceivedRecords {
+    first: LogPosition,
+    samples: u64,
+    _charges: Vec<ByteCharge>,
 }
 
 /// Requests at most that look for the refused part of one batch.
@@ -102,7 +114,30 @@ impl SampleBatch {
     fn of(items: Vec<Item>, splits_left: Arc<AtomicU32>) -> SampleBatch {
         let first_seq = items.iter().map(|item| item.seq).min().unwrap_or(u64::MAX);
         let first_ms = first_ms(&items);
-        SampleBatch { items, first_seq, first_ms, splits_left, attempts: 0, encoded: None }
+        SampleBatch { items, first_seq, first_ms, splits_left, attempts: 0, body: None, received: None }
+    }
+
+    /// Creates a batch of bodies that are passed on as they were received. `None` if they cannot be
+    /// joined.
+    pub(super) fn of_received(bodies: Vec<ReceivedBody>) -> Option<SampleBatch> {
+        let span = bodies.first()?.span;
+        let samples = bodies.iter().map(|body| body.span.samples).sum();
+        let (bytes, charges): (Vec<Bytes>, Vec<ByteCharge>) =
+            bodies.into_iter().map(|body| (body.body, body.charge)).unzip();
+        Some(SampleBatch {
+            items: Vec::new(),
+            first_seq: span.first.0,
+            first_ms: Some(span.newest_ms),
+            splits_left: Arc::default(),
+            attempts: 0,
+            body: Some(join(&bytes)?),
+            received: Some(ReceivedRecords { first: span.first, samples, _charges: charges }),
+        })
+    }
+
+    /// Returns the number of the first record if the batch is passed on as it was received.
+    pub(super) fn received_from(&self) -> Option<LogPosition> {
+        self.received.as_ref().map(|received| received.first)
     }
 
     /// Returns the number of the first log record that the batch needs.
@@ -112,7 +147,9 @@ impl SampleBatch {
 
     /// Returns the number of samples and histograms.
     pub(super) fn samples(&self) -> u64 {
-        self.items.iter().filter(|item| !matches!(item.value, ForwardedValue::Exemplar(_))).count() as u64
+        let is_sample = |item: &&Item| !matches!(item.value, ForwardedValue::Exemplar(_));
+        let received = self.received.as_ref().map(|received| received.samples);
+        received.unwrap_or_else(|| self.items.iter().filter(is_sample).count() as u64)
     }
 
     /// Returns the newest time among the samples of its first log record.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::encode::{BodyCompression, RequestEncoder, WriteVersion};
+use super::received::ReceivedBodies;
 use super::sender::{
     Answer, ForwardProtocol, OutgoingRequest, REQUEST_WAIT, Sender, SenderOptions, refuses_samples,
 };
@@ -71,6 +72,8 @@ pub struct ForwardDeps {
     pub runtime: Handle,
     /// The wall clock, for reports.
     pub clock: Clock,
+    /// The bodies that targets may get as they were received.
+    pub received: Arc<ReceivedBodies>,
 }
 
 /// The reason why a target was not started.
@@ -94,7 +97,12 @@ pub enum ForwardError {
 }
 
 enum Event {
-    Answered { shard: usize, answer: Answer },
+    Answered {
+        shard: usize,
+        answer: Answer,
+    },
+    /// A body was received.
+    Received,
     Stop,
 }
 
@@ -131,6 +139,10 @@ impl Forwarding {
         sender.count_lost(pins.iter().filter(|pin| pin.consumer == spec.consumer).map(|pin| pin.lost).sum());
         let status = Arc::new(Mutex::new(starting(spec.protocol)));
         let (events, received) = mpsc::channel();
+        let awakened = events.clone();
+        // Sending fails only if the thread has ended.
+        let wake = move || drop(awakened.send(Event::Received));
+        sender.pass_on(|format| deps.received.queue(spec.org, format, deps.tsdb.log_end(), wake));
         let run = TargetThread {
             spec,
             deps,
@@ -234,7 +246,7 @@ impl TargetThread {
                     self.sender.answered(shard, answer, now, at);
                 }
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Event::Received) | Err(RecvTimeoutError::Timeout) => {}
             }
         }
         self.deps.tsdb.advance_pin(self.spec.consumer, self.sender.position());
@@ -329,7 +341,7 @@ impl TargetThread {
 /// Sends one request of remote write.
 pub(crate) async fn exchange(
     client: &TargetClient,
-    body: Vec<u8>,
+    body: Bytes,
     version: WriteVersion,
     compression: BodyCompression,
 ) -> Answer {
@@ -341,7 +353,7 @@ pub(crate) async fn exchange(
             ("content-encoding", compression.content_encoding().to_owned()),
             ("x-prometheus-remote-write-version", version.version_header().to_owned()),
         ],
-        body: Bytes::from(body),
+        body,
         timeout: REQUEST_TIMEOUT,
         body_bytes_max: RESPONSE_BYTES_MAX,
     };
@@ -416,7 +428,7 @@ pub async fn probe(
     let mut encoder = RequestEncoder::new(version, compression, 1 << 10);
     let empty = encoder.finish().map_err(|error| error.to_string())?;
     let watch = Stopwatch::start();
-    let answer = exchange(&client, empty.body, version, compression).await;
+    let answer = exchange(&client, empty.body.into(), version, compression).await;
     let latency_ms = u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
     let failed = |status, code, message: String| ProbeReport {
         ok: false,
@@ -487,6 +499,11 @@ impl Forwarders {
             failed: Mutex::default(),
             lost_before,
         }
+    }
+
+    /// Returns the bodies that targets may get as they were received.
+    pub fn received(&self) -> Arc<ReceivedBodies> {
+        Arc::clone(&self.deps.received)
     }
 
     /// Returns the consumer of the log for a target.

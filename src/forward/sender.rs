@@ -6,8 +6,9 @@
 //! log tail -> relabel -> shard by series -> batches -> one request in flight for each shard
 //! ```
 //! There is no second queue: a few batches wait in memory, and everything behind them waits in the
-//! log, which a pin keeps. The samples of a series pass through one shard, so they arrive in the
-//! order of the log. A target that answers anything but 2xx gets a batch again. So each sample
+//! log, which a pin keeps. A body that has just been stored is passed on in place of its records if
+//! nothing would change ([`super::received`]), while there is one shard. The samples of a series
+//! pass through one shard, so they arrive in the order of the log. A target that answers anything but 2xx gets a batch again. So each sample
 //! arrives at least once, and again after a restart within the last seconds.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -16,10 +17,12 @@ use std::time::Duration;
 
 use super::batch::{ForwardedSeries, ForwardedValue, Item, SampleBatch, first_ms};
 use super::encode::{BodyCompression, RequestEncoder, WriteVersion};
+use super::received::{BodyFormat, ReceivedQueue};
 use super::starts::SeriesStarts;
 use super::status::{ForwardCounts, RefusedBody, SenderState};
 use crate::entropy::Entropy;
 use crate::model::{Access, Labels, OrgId, Pace, Sample, Timestamp, families_of};
+use crate::outbound::Bytes;
 use crate::relabel::{LabelPairs, RelabelRules};
 use crate::tsdb::{
     Description, LogPosition, LogSample, LogTail, RecordKind, SeriesId, TailContent, TailError, TailRecord,
@@ -43,6 +46,11 @@ const RECORDS_AT_ONCE: usize = 256;
 const LOADED_BATCHES: u32 = 16;
 /// The time without work after which one shard is left.
 const IDLE: Duration = Duration::from_secs(60);
+/// The time for which received bodies are read from the log after a target was too slow for one
+/// shard, or refused a body.
+const PASS_PAUSE: Duration = Duration::from_secs(60);
+/// The longest time that a received body waits for others that are sent in the same request.
+const PASS_WAIT: Duration = Duration::from_millis(200);
 /// The series whose labels are remembered. All are forgotten at this number.
 const SERIES_MAX: usize = 1 << 17;
 /// The first delay of a repeated request.
@@ -105,7 +113,7 @@ pub struct OutgoingRequest {
     /// The shard that the answer belongs to.
     pub shard: usize,
     /// The compressed body.
-    pub body: Vec<u8>,
+    pub body: Bytes,
     /// The protocol version of the body.
     pub version: WriteVersion,
     /// The compression of the body.
@@ -206,6 +214,26 @@ pub struct Sender {
     counts: ForwardCounts,
     state: SenderState,
     refused: VecDeque<RefusedBody>,
+    /// The received bodies, unless something would change.
+    received: Option<Arc<ReceivedQueue>>,
+    /// When received bodies are passed on again.
+    pass_at: Duration,
+    /// Whether received bodies were passed on since the number of shards was doubled.
+    has_passed: bool,
+    /// Since when the next received bodies wait for others.
+    run_since: Option<Duration>,
+    /// When they are passed on.
+    pass_due: Option<Duration>,
+}
+
+/// A step of [`Sender::fill`].
+enum PassStep {
+    /// Received bodies were queued.
+    Passed,
+    /// Received bodies wait for others, or for the end of the other shards.
+    Waits,
+    /// The next records come from the log.
+    ReadsLog,
 }
 
 /// The part of the sender that takes records.
@@ -270,7 +298,25 @@ impl Sender {
             counts: ForwardCounts::default(),
             state: SenderState::Running,
             refused: VecDeque::new(),
+            received: None,
+            pass_at: Duration::ZERO,
+            has_passed: false,
+            run_since: None,
+            pass_due: None,
         })
+    }
+
+    /// Passes on the bodies that `queue` returns for this format, unless their series would change.
+    pub fn pass_on(&mut self, queue: impl FnOnce(BodyFormat) -> Arc<ReceivedQueue>) {
+        let SenderOptions { rules, tenant_label, .. } = &self.queue.options;
+        if rules.is_empty() && tenant_label.is_none() {
+            self.received = Some(queue(self.format()));
+        }
+    }
+
+    /// Returns the encoding of requests.
+    fn format(&self) -> BodyFormat {
+        BodyFormat { version: self.encoder.version(), compression: self.encoder.compression() }
     }
 
     /// Reads records until batches wait in a shard or no record is ready.
@@ -280,8 +326,17 @@ impl Sender {
     /// all other cases the position stays.
     pub fn fill(&mut self, now: Duration) -> Result<(), TailError> {
         self.reshard(now);
+        self.pass_due = None;
         let mut read = 0;
         while read < RECORDS_AT_ONCE && !self.changes_shards() && !self.queue.is_full() {
+            match self.pass_next(now) {
+                PassStep::Passed => {
+                    read += 1;
+                    continue;
+                }
+                PassStep::Waits => break,
+                PassStep::ReadsLog => {}
+            }
             match self.tail.next(Duration::ZERO) {
                 Ok(Some(record)) => {
                     self.read_bytes += record.body.len() as u64;
@@ -308,6 +363,39 @@ impl Sender {
             }
         }
         Ok(())
+    }
+
+    /// Queues the next received bodies if they continue at the position.
+    fn pass_next(&mut self, now: Duration) -> PassStep {
+        let Some(received) = &self.received else { return PassStep::ReadsLog };
+        let run = received.next_run(self.tail.position(), self.tail.readable_to());
+        let Some(run) = run.filter(|_| self.agreed && now >= self.pass_at) else {
+            self.run_since = None;
+            return PassStep::ReadsLog;
+        };
+        let due = self.run_since.get_or_insert(now).saturating_add(PASS_WAIT);
+        if !run.is_full && now < due {
+            self.pass_due = Some(due);
+            return PassStep::Waits;
+        }
+        self.run_since = None;
+        if run.bodies == 0 {
+            return PassStep::ReadsLog;
+        }
+        // The sender has caught up, so it needs one shard, which can pass on bodies.
+        self.wanted_shards = 1;
+        if self.changes_shards() {
+            return PassStep::Waits;
+        }
+        let bodies = received.pop(run.bodies);
+        let last = bodies.last().map(|body| body.span.last);
+        let Some(batch) = SampleBatch::of_received(bodies) else { return PassStep::ReadsLog };
+        if let Some(last) = last {
+            self.tail.skip_to(LogPosition(last.0.saturating_add(1)));
+        }
+        self.queue.pass(batch);
+        self.has_passed = true;
+        PassStep::Passed
     }
 
     /// Counts records that the consumer lost before this sender began.
@@ -355,9 +443,9 @@ impl Sender {
                 place += 1;
                 continue;
             };
-            if batch.encoded.is_none() {
+            if batch.body.is_none() {
                 match batch.encode(&mut self.encoder) {
-                    Ok(Some(encoded)) => batch.encoded = Some(encoded),
+                    Ok(Some(encoded)) => batch.body = Some(encoded.body.into()),
                     Ok(None) => {
                         let why = "a single series does not fit into a request";
                         self.split_or_refuse(place, batch, 0, why.to_owned(), at);
@@ -371,12 +459,14 @@ impl Sender {
                     }
                 }
             }
-            let body = batch.encoded.as_ref().map(|encoded| encoded.body.clone()).unwrap_or_default();
+            let body = batch.body.clone().unwrap_or_default();
+            let is_received = batch.received_from().is_some();
             let (version, compression) = (self.encoder.version(), self.encoder.compression());
             if let Some(shard) = self.queue.shards.get_mut(place) {
                 shard.in_flight = Some(batch);
             }
             self.counts.requests += 1;
+            self.counts.passed_requests += u64::from(is_received);
             self.counts.sent_bytes += body.len() as u64;
             return Some(OutgoingRequest { shard: place, body, version, compression });
         }
@@ -402,11 +492,16 @@ impl Sender {
                 if let Some(shard) = self.queue.shards.get_mut(shard) {
                     shard.retry_at = Duration::ZERO;
                 }
-                self.count_load();
+                if batch.received_from().is_none() {
+                    self.count_load(now);
+                }
             }
             // Receivers of version 1.0 also answer 400 to a format or compression that they do not
             // know.
             Answer::Status { status: 400 | 415, .. } if !self.agreed => self.fall_back(shard, batch),
+            Answer::Status { status, .. } if refuses_samples(status) && batch.received_from().is_some() => {
+                self.read_again(shard, batch, now);
+            }
             Answer::Status { status, text, .. } if refuses_samples(status) => match status {
                 400 | 413 => self.split_or_refuse(shard, batch, status, text, at),
                 _ => self.refuse(&batch, status, text, at),
@@ -440,7 +535,28 @@ impl Sender {
             shard.waiting.push_front(batch);
         }
         for shard in &mut self.queue.shards {
-            shard.waiting.iter_mut().for_each(|batch| batch.encoded = None);
+            shard.waiting.iter_mut().for_each(|batch| batch.body = None);
+        }
+        if let Some(received) = &self.received {
+            received.set_format(self.format());
+        }
+    }
+
+    /// Sends the samples of a refused body from the log, in batches that can be split. Bodies are
+    /// passed on while there is one shard, so everything else in it comes later, and is read again,
+    /// too.
+    fn read_again(&mut self, shard: usize, batch: SampleBatch, now: Duration) {
+        self.pass_at = now.saturating_add(PASS_PAUSE);
+        let first = batch.received_from().unwrap_or(self.tail.position());
+        match self.queue.tsdb.tail(first) {
+            Ok(tail) => {
+                self.tail = tail;
+                self.queue.shards.iter_mut().for_each(|shard| *shard = Shard::default());
+            }
+            Err(error) => {
+                self.retry(shard, batch, None, now);
+                self.state = SenderState::Retrying { code: "internal", text: error.to_string() };
+            }
         }
     }
 
@@ -489,12 +605,15 @@ impl Sender {
     }
 
     /// Asks for more shards if batches wait everywhere.
-    fn count_load(&mut self) {
+    fn count_load(&mut self, now: Duration) {
         let is_loaded = self.queue.shards.iter().all(|shard| !shard.waiting.is_empty());
         self.loaded = if is_loaded { self.loaded + 1 } else { 0 };
         if self.loaded >= LOADED_BATCHES && self.wanted_shards < SHARDS_MAX {
             self.loaded = 0;
             self.wanted_shards *= 2;
+            if std::mem::take(&mut self.has_passed) {
+                self.pass_at = now.saturating_add(PASS_PAUSE);
+            }
         }
     }
 
@@ -505,13 +624,14 @@ impl Sender {
             (None, false, _) => Some(shard.retry_at),
             (None, true, Some(since)) => Some(since.saturating_add(self.queue.options.wait)),
         };
-        let next = self.queue.shards.iter().filter_map(due).min();
+        let next = self.queue.shards.iter().filter_map(due).chain(self.pass_due).min();
         next.map_or(longest, |next| next.saturating_sub(now).min(longest))
     }
 
     /// Returns whether a record could be read now.
     pub fn can_read(&self) -> bool {
-        !self.changes_shards() && !self.queue.is_full() && self.tail.ready_records() > 0
+        let waits = self.changes_shards() || self.pass_due.is_some() || self.queue.is_full();
+        !waits && self.tail.ready_records() > 0
     }
 
     /// Returns the first log record that is still needed.
@@ -580,6 +700,14 @@ impl Sender {
 }
 
 impl SendQueue {
+    /// Queues received bodies behind everything else in the only shard.
+    fn pass(&mut self, batch: SampleBatch) {
+        if let Some(shard) = self.shards.first_mut() {
+            shard.close();
+            shard.waiting.push_back(batch);
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.shards.iter().any(|shard| shard.waiting.len() >= BATCHES_WAITING)
     }

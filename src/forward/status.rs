@@ -65,6 +65,8 @@ pub struct ForwardCounts {
     pub lost_records: u64,
     /// Requests sent.
     pub requests: u64,
+    /// Requests whose body was passed on as it was received.
+    pub passed_requests: u64,
     /// Requests that failed and were repeated.
     pub retried_requests: u64,
     /// Bytes of bodies sent.

@@ -21,7 +21,7 @@ use crate::api::starting::StartStage;
 use crate::clock::Clock;
 use crate::config::{AgentSettings, AgentTarget, Settings};
 use crate::entropy::Entropy;
-use crate::forward::{ForwardDeps, ForwardSpec, Forwarding};
+use crate::forward::{ForwardDeps, ForwardSpec, Forwarding, ReceivedBodies};
 use crate::identity::USERS_TABLE;
 use crate::kv::{self, Control, ControlOptions, DataFolder};
 use crate::model::Timestamp;
@@ -50,6 +50,7 @@ pub struct Agent {
     listener: Listener,
     lanes: Lanes,
     senders: Vec<(String, Arc<Forwarding>)>,
+    received: Arc<ReceivedBodies>,
     panic_monitor: PanicMonitor,
 }
 
@@ -111,6 +112,7 @@ impl Agent {
             listener,
             lanes,
             senders: Vec::new(),
+            received: Arc::default(),
             panic_monitor,
         };
         opened.start_senders(agent)?;
@@ -185,6 +187,7 @@ impl Agent {
             egress: self.listener.options.egress.clone(),
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
+            received: Arc::clone(&self.received),
         };
         Forwarding::start(spec, deps, Entropy::system()).map_err(|e| kv::with_sources(&e))
     }
@@ -245,6 +248,7 @@ impl Agent {
             checks: vec![("tasks", self.panic_monitor.check())],
             counters,
             targets: Arc::new(status),
+            received: Arc::clone(&self.received),
             token: agent.token.as_ref().map(|token| token.reveal().into()),
             relabel: relabel.map(|rules| Relabel::by(move |labels| rules.apply(labels))),
         };

@@ -60,6 +60,7 @@ impl Server {
             egress: self.listener.options.egress.clone(),
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
+            received: Arc::default(),
         }));
         let notify = Arc::new(self.start_notify(mail.mailer().clone())?);
         let rules = rules::engine(

@@ -34,7 +34,7 @@ mod snapshot;
 mod store;
 mod wal;
 
-pub use append::batch::{Appended, Appending, GuessOutcome};
+pub use append::batch::{Appended, Appending, GuessOutcome, LogSpan};
 pub use append::keyed::KeyedBatch;
 pub use block_cache::{BlockCacheUsage, non_decreasing};
 pub use database::Tsdb;

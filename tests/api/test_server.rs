@@ -278,6 +278,7 @@ impl TestServer {
             egress: plan.options.egress.clone(),
             runtime: runtime(),
             clock: clock.clone(),
+            received: Arc::default(),
         }));
         let rules = RuleEngine::scaffold(&tsdb, &clock);
         let identity = Arc::new(identity);

@@ -14,9 +14,9 @@ use serde_json::{Value as Json, json};
 use crate::harness::{Answer, ORG, Server, Start, bootstrap, eventually, percent, request};
 use crate::lying_target::{Lie, LyingTarget};
 
-/// The number of kills, alternately of the source and of the target.
-const KILLS: usize = 10;
 const SERIES: usize = 20;
+/// The number of series of a request that is passed on as it was received.
+const SERIES_PASSED: usize = 600;
 const STEP_MS: i64 = 1_000;
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
@@ -30,7 +30,7 @@ fn serve_at(dir: &Path, address: &str) -> Server {
     Server::start_at(&Start { args: &args, dir, env: &bootstrap() })
 }
 
-fn batch(base: Timestamp, step: i64) -> Vec<(Labels, Vec<Sample>)> {
+fn batch(base: Timestamp, step: i64, series: usize) -> Vec<(Labels, Vec<Sample>)> {
     let one = |series: usize| {
         let labels = Labels::from_pairs([
             ("__name__".to_owned(), "forward_test".to_owned()),
@@ -39,7 +39,7 @@ fn batch(base: Timestamp, step: i64) -> Vec<(Labels, Vec<Sample>)> {
         let value = series as f64 * 1_000.0 + step as f64 / 3.0;
         (labels, vec![Sample { at: base.plus_ms(step * STEP_MS), value }])
     };
-    (0..SERIES).map(one).collect()
+    (0..series).map(one).collect()
 }
 
 /// Returns all samples of the test's series: values by series and time, as texts.
@@ -67,9 +67,10 @@ fn cabinet(server: &Server, method: &str, path: &str, cookie: &str, body: Option
     request(method, &format!("{}{path}", server.url), &headers, body.as_deref().map(str::as_bytes))
 }
 
-fn add_target(source: &Server, cookie: &str, url: &str, token: &str) -> Json {
+fn add_target(source: &Server, cookie: &str, url: &str, token: &str, protocol: &str) -> Json {
     let body = json!({
         "name": "there",
+        "protocol": protocol,
         "target": { "url": url, "auth": { "type": "bearer", "token": token } },
         "from": "log",
     });
@@ -84,6 +85,16 @@ fn shown(source: &Server, cookie: &str) -> Json {
 
 #[test]
 fn kill_dash_nine_of_either_side_while_forwarding_loses_nothing() {
+    kill_either_side(10, "auto", SERIES);
+}
+
+#[test]
+fn kill_dash_nine_of_either_side_while_bodies_are_passed_on_loses_nothing() {
+    kill_either_side(6, "rw1", SERIES_PASSED);
+}
+
+/// Sends requests with one sample of each of `series` series, and kills source and target in turns.
+fn kill_either_side(kills: usize, protocol: &str, series: usize) {
     let seed = 20_261_127;
     println!("seed {seed}");
     let mut rng = Entropy::seeded(seed);
@@ -94,15 +105,15 @@ fn kill_dash_nine_of_either_side_while_forwarding_loses_nothing() {
     let (_, secret) = source.api_key(&source.sign_in());
     let (_, target_secret) = target.api_key(&target.sign_in());
     let address = target.url.trim_start_matches("http://").to_owned();
-    assert_eq!(source.write(&secret, &batch(base, 0)).status, 204);
+    assert_eq!(source.write(&secret, &batch(base, 0, series)).status, 204);
     let url = format!("{}/api/v1/orgs/{ORG}/write", target.url);
-    add_target(&source, &source.sign_in(), &url, &target_secret);
+    add_target(&source, &source.sign_in(), &url, &target_secret, protocol);
     let mut step = 1;
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         let [more] = rng.bytes();
         let writes = 5 + more % 20;
         for _ in 0..writes {
-            assert_eq!(source.write(&secret, &batch(base, step)).status, 204);
+            assert_eq!(source.write(&secret, &batch(base, step, series)).status, 204);
             step += 1;
         }
         std::thread::sleep(Duration::from_millis(700).mul_f64(rng.unit()));
@@ -114,10 +125,19 @@ fn kill_dash_nine_of_either_side_while_forwarding_loses_nothing() {
             target = serve_at(&there, &address);
         }
     }
+    let cookie = source.sign_in();
+    if series >= SERIES_PASSED {
+        // Once everything from before the kills has been sent.
+        let failure = || format!("no body is passed on: {}", shown(&source, &cookie));
+        eventually(WAIT_MAX, failure, || {
+            assert_eq!(source.write(&secret, &batch(base, step, series)).status, 204);
+            step += 1;
+            (shown(&source, &cookie)["status"]["passed_requests"] != 0).then_some(())
+        });
+    }
     let expected = content(&source, &secret, base);
     let count: usize = expected.values().map(Vec::len).sum();
-    assert_eq!(count, SERIES * usize::try_from(step).expect("small"), "nothing is lost at the source");
-    let cookie = source.sign_in();
+    assert_eq!(count, series * usize::try_from(step).expect("small"), "nothing is lost at the source");
     let failure = || format!("the target lacks samples: {}\n{}", shown(&source, &cookie), source.log());
     eventually(WAIT_MAX, failure, || (content(&target, &target_secret, base) == expected).then_some(()));
     let failure = || format!("the lag does not end: {}", shown(&source, &cookie));
@@ -127,6 +147,7 @@ fn kill_dash_nine_of_either_side_while_forwarding_loses_nothing() {
     });
     assert_eq!((&state["state"], &state["refused_samples"]), (&json!("running"), &json!(0)), "{state}");
     assert_eq!((&state["forgotten_samples"], &state["lost_records"]), (&json!(0), &json!(0)), "{state}");
+    assert_eq!(state["passed_requests"] != 0, series >= SERIES_PASSED, "{state}");
     assert!(source.terminate().success(), "it stops cleanly");
 }
 
@@ -168,9 +189,9 @@ fn a_wrong_credential_is_shown_and_its_correction_sends_everything() {
     let (source, target) = (serve(&here), serve(&there));
     let (cookie, (_, secret)) = (source.sign_in(), source.api_key(&source.sign_in()));
     let (_, target_secret) = target.api_key(&target.sign_in());
-    assert_eq!(source.write(&secret, &batch(base, 0)).status, 204);
+    assert_eq!(source.write(&secret, &batch(base, 0, SERIES)).status, 204);
     let url = format!("{}/api/v1/orgs/{ORG}/write", target.url);
-    add_target(&source, &cookie, &url, "pmk_wrong");
+    add_target(&source, &cookie, &url, "pmk_wrong", "auto");
     let path = format!("/api/v1/orgs/{ORG}/forward/1");
     let probe = cabinet(&source, "POST", &format!("{path}/probe"), &cookie, None).json();
     assert_eq!((&probe["ok"], &probe["status"]), (&json!(false), &json!(401)), "{probe}");

@@ -135,8 +135,8 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "ForwardStatus",
         "{ state: string, error: string | null, protocol: string, shards: integer, lag_s: number, lag_bytes: integer, \
-         lag_samples: integer 'Estimated', sent_samples: integer, sent_bytes: integer, requests: integer, retried_requests: integer, \
-         refused_samples: integer, forgotten_samples: integer, lost_records: integer }",
+         lag_samples: integer 'Estimated', sent_samples: integer, sent_bytes: integer, requests: integer, \
+         passed_requests: integer 'With a body as it was received', retried_requests: integer, refused_samples: integer, forgotten_samples: integer, lost_records: integer }",
     ),
     (
         "NotifyConfiguration",

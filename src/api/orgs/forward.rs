@@ -206,6 +206,7 @@ fn status_json(status: &ForwardStatus) -> Value {
         "sent_samples": counts.accepted_samples,
         "sent_bytes": counts.sent_bytes,
         "requests": counts.requests,
+        "passed_requests": counts.passed_requests,
         "retried_requests": counts.retried_requests,
         "refused_samples": counts.refused_samples,
         "forgotten_samples": counts.forgotten_samples,

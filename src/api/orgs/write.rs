@@ -17,6 +17,7 @@ pub(in crate::api) mod remote;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -29,6 +30,7 @@ use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{Lanes, Reply};
 use crate::api::routes::Routes;
 use crate::clock::{Clock, Stopwatch};
+use crate::forward::{BodyFormat, ReceivedBodies};
 use crate::ingest::otlp::{self as otlp_format, DeltaTotals};
 use crate::ingest::{self, DecodeError, DecodeScratch, Protocol, Translated};
 use crate::model::{GuessedBatch, OrgId, Refusal, WriteBatch};
@@ -56,6 +58,8 @@ pub struct WriteDeps {
     pub totals: Option<Arc<SeriesTotals>>,
     /// Changes the labels of each series before it is stored, in an agent with rules.
     pub relabel: Option<Relabel>,
+    /// The bodies that targets may get as they were received.
+    pub received: Arc<ReceivedBodies>,
 }
 
 pub use relabel::{LabelList, Relabel};
@@ -71,6 +75,8 @@ struct BodyDescription {
     /// Labels for every series. They replace the sender's labels; the labels of the API key replace
     /// them.
     labels: Vec<(Box<str>, Box<str>)>,
+    /// The encoding of a body of remote write.
+    format: Option<BodyFormat>,
 }
 
 /// The decoder of a body.
@@ -116,7 +122,8 @@ async fn handle(
     let body_description = describe(&parts)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
     let org = access.org;
-    let job = Arc::new(IngestJob { deps, body: body_description, access });
+    let job = IngestJob { deps, body: body_description, access, received: None };
+    let job = Arc::new(IngestJob { received: job.received(&bytes), ..job });
     let started = Arc::clone(&job);
     let work = move |reply| with_scratch(|scratch| started.start(&bytes, scratch, reply));
     if !gives_way(&parts.headers) {
@@ -175,7 +182,13 @@ struct IngestJob {
     deps: Arc<WriteDeps>,
     body: BodyDescription,
     access: IngestAccess,
+    /// The body, if targets may get it as it was received.
+    received: Option<(BodyFormat, Bytes)>,
 }
+
+/// The bytes up to which a received body is copied, inclusive. It may be a small part of the buffer
+/// of its connection.
+const RECEIVED_COPY_MAX: usize = 64 << 10;
 
 /// A stored request, before or after its refused series were named.
 enum WriteResult {
@@ -212,6 +225,11 @@ impl IngestJob {
     fn commit(self: &Arc<Self>, appending: Appending, reply: Reply<AppendResult>) {
         let job = Arc::clone(self);
         let done = move |result: Result<Appended, AppendError>| {
+            if let (Some((format, body)), Ok(appended)) = (&job.received, &result)
+                && let Some(span) = appended.complete_span()
+            {
+                job.deps.received.add(job.access.org, *format, span, body);
+            }
             job.reply(reply, result.map(WriteResult::Applied).map_err(Into::into));
         };
         self.deps.tsdb.commit_then(appending, done);
@@ -262,7 +280,7 @@ impl IngestJob {
         scratch: &mut DecodeScratch,
         totals: Option<&'t mut (dyn DeltaTotals + 't)>,
     ) -> ApiResult<Appending> {
-        let IngestJob { deps, body: description, access } = self;
+        let IngestJob { deps, body: description, access, .. } = self;
         // One charge for all samples: refused ones were sent and decoded as well, and a request
         // with more than one second's samples is charged for one second.
         let charge = |batch: &mut WriteBatch<'_>, charged: usize, refused: usize| -> ApiResult<usize> {
@@ -312,6 +330,17 @@ impl IngestJob {
                 Ok(appending.with_skipped(skipped as u64).with_unreadable(refused as u64, refusals))
             }
         }
+    }
+
+    /// Returns the body, if a target takes its format and its series are stored as they were sent.
+    fn received(&self, body: &Bytes) -> Option<(BodyFormat, Bytes)> {
+        let format = self.body.format?;
+        let changes_labels = self.deps.relabel.is_some() || !self.forced_labels().is_empty();
+        if changes_labels || !self.deps.received.wants(self.access.org, format) {
+            return None;
+        }
+        let is_small = body.len() <= RECEIVED_COPY_MAX;
+        Some((format, if is_small { Bytes::copy_from_slice(body) } else { body.clone() }))
     }
 
     /// Returns the forced labels of the request and of the API key; the key's labels take

@@ -1,6 +1,8 @@
 //! A sender against a target that fails in every way at random: every accepted sample arrives at
 //! least once and, within a series, in the order of the log.
 
+mod received;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -169,7 +171,7 @@ fn drain(
             continue;
         }
         let idle = sender.idle_for(*now, Duration::from_secs(3_600));
-        if sender.position() == sender.read_position() {
+        if sender.position() == sender.read_position() && sender.pass_due.is_none() {
             return;
         }
         *now = now.saturating_add(idle.max(Duration::from_millis(1)));

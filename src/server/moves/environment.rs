@@ -360,7 +360,7 @@ impl MoveEnvironment for ServerMove {
 
     fn write(&mut self, request: EncodedRequest) -> Result<(), WriteFailure> {
         let sent = (request.counts.samples + request.counts.histograms) as u64;
-        let exchange = edge::exchange(&self.write, request.body, self.version, self.compression);
+        let exchange = edge::exchange(&self.write, request.body.into(), self.version, self.compression);
         let retry = |after, reason| Err(WriteFailure::Retry { after, reason });
         match self.until_stopped(exchange) {
             None => retry(None, STOPPED.to_owned()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::model::{Refusal, Timestamp};
 use crate::tsdb::report::{AppendReport, UNREADABLE};
 use crate::tsdb::store::OrgStore;
+use crate::tsdb::store::pins::LogPosition;
 use crate::tsdb::wal::log::{ApplyOutcome, Draft};
 
 /// A batch that is ready to be logged.
@@ -69,12 +70,14 @@ pub(in crate::tsdb) struct BatchContext {
     pub(in crate::tsdb) now: Timestamp,
     /// Whether the stored samples count as samples of this day.
     pub(in crate::tsdb) is_usage: bool,
+    /// Whether all records are definitions of series, samples, histograms and exemplars.
+    pub(in crate::tsdb) has_samples_only: bool,
 }
 
 impl BatchContext {
     /// Counts the outcomes of the batch.
     pub(in crate::tsdb) fn applied(mut self, mut outcomes: Vec<ApplyOutcome>) -> Appended {
-        let BatchContext { store, report, duplicates, newest_ms, now, is_usage } = &mut self;
+        let BatchContext { store, report, duplicates, newest_ms, now, is_usage, .. } = &mut self;
         if duplicates.refused > 0 {
             outcomes.push(std::mem::take(duplicates));
         }
@@ -93,7 +96,43 @@ pub struct Appended {
     outcomes: Vec<ApplyOutcome>,
 }
 
+/// The records of a batch in the log. No other record of the organisation is among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSpan {
+    /// The organisation's record before the first one, if that was written since the store was
+    /// opened; any lower position otherwise.
+    pub before: LogPosition,
+    /// The first record.
+    pub first: LogPosition,
+    /// The last record.
+    pub last: LogPosition,
+    /// The number of samples and histograms.
+    pub samples: u64,
+    /// The greatest time of a sample or histogram in ms.
+    pub newest_ms: i64,
+}
+
 impl Appended {
+    /// Returns the records of the batch. None if samples or labels were refused, or if the batch
+    /// has records of other kinds than definitions of series, samples, histograms and exemplars, or
+    /// no record at all.
+    pub fn complete_span(&self) -> Option<LogSpan> {
+        let Appended { context, outcomes } = self;
+        let (first, last) = (outcomes.first()?, outcomes.last()?);
+        let is_complete = context.has_samples_only
+            && context.report.refused == 0
+            && context.report.refusals.is_empty()
+            && context.report.skipped == 0
+            && first.record_seq > 0;
+        is_complete.then_some(LogSpan {
+            before: LogPosition(first.seq_before),
+            first: LogPosition(first.record_seq),
+            last: LogPosition(last.record_seq),
+            samples: context.report.stored,
+            newest_ms: context.newest_ms,
+        })
+    }
+
     /// Returns whether samples were refused.
     pub const fn has_refusals(&self) -> bool {
         self.context.report.refused > 0

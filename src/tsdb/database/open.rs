@@ -19,9 +19,9 @@ use crate::tsdb::recovery::open::{self, Recovered, Secrets};
 use crate::tsdb::recovery::prefetch::Prefetch;
 use crate::tsdb::recovery::repair::accept_loss;
 use crate::tsdb::report::{LogPlace, RecoveryReport};
+use crate::tsdb::store::Stores;
 use crate::tsdb::store::manifest::Manifest;
 use crate::tsdb::store::pins::Pins;
-use crate::tsdb::store::{Record, Stores};
 use crate::tsdb::wal::log::{Apply, Log};
 use crate::tsdb::wal::sink::Sink;
 
@@ -156,5 +156,5 @@ fn log_warning(places: &[LogPlace]) -> Arc<str> {
 /// Returns the function that applies a durable record.
 fn applier(stores: &Arc<Stores>) -> Apply {
     let stores = Arc::clone(stores);
-    Box::new(move |seq, draft| stores.apply(Record::of(seq, draft), &mut Vec::new(), None))
+    Box::new(move |seq, draft| stores.apply_logged(seq, draft))
 }

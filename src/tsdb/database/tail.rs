@@ -126,6 +126,17 @@ impl LogTail {
         LogPosition(self.0.next_seq())
     }
 
+    /// Moves the position forward to a record that can be read or is the next one to be written. The
+    /// records in between are not read.
+    pub fn skip_to(&mut self, to: LogPosition) {
+        self.0.skip_to(to.0);
+    }
+
+    /// Returns the position of the last record that can be read.
+    pub fn readable_to(&self) -> LogPosition {
+        LogPosition(self.0.readable_seq())
+    }
+
     /// Returns the number of records that can be read without waiting.
     pub fn ready_records(&self) -> u64 {
         self.0.readable_seq().saturating_add(1).saturating_sub(self.0.next_seq())

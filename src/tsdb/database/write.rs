@@ -11,7 +11,7 @@ use crate::tsdb::append::{self, Prepared, RequestClock};
 use crate::tsdb::error::AppendError;
 use crate::tsdb::report::AppendReport;
 use crate::tsdb::series::identity::LabelsKey;
-use crate::tsdb::store::{OrgStore, Record, quota};
+use crate::tsdb::store::{OrgStore, quota};
 use crate::tsdb::wal::log::{ApplyOutcome, Draft};
 use crate::tsdb::wal::record::RecordKind;
 use crate::tsdb::wal::sink::Sink;
@@ -222,9 +222,16 @@ impl Tsdb {
         let samples =
             drafts.iter().filter(|draft| matches!(draft.kind, RecordKind::Samples | RecordKind::Histograms));
         let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
+        let has_samples_only = drafts.iter().all(|draft| {
+            matches!(
+                draft.kind,
+                RecordKind::Series | RecordKind::Samples | RecordKind::Histograms | RecordKind::Exemplars
+            )
+        });
+        let is_usage = true;
         Appending {
             drafts,
-            context: BatchContext { store, report, duplicates, newest_ms, now, is_usage: true },
+            context: BatchContext { store, report, duplicates, newest_ms, now, is_usage, has_samples_only },
         }
     }
 
@@ -239,7 +246,7 @@ impl Tsdb {
                 let mut last = last.lock().ignore_poison();
                 let mut apply = |draft: Draft| {
                     *last += 1;
-                    let applied = self.stores.apply(Record::of(*last, &draft), &mut Vec::new(), None);
+                    let applied = self.stores.apply_logged(*last, &draft);
                     applied.map_err(|e| AppendError::Fenced(e.to_string()))
                 };
                 drafts.into_iter().map(&mut apply).collect()

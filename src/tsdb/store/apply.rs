@@ -42,6 +42,16 @@ impl<'b> Record<'b> {
 }
 
 impl Stores {
+    /// Applies a record that has just been logged.
+    ///
+    /// # Errors
+    /// [`Damage`] if the body does not match its type.
+    pub(in crate::tsdb) fn apply_logged(&self, seq: u64, draft: &Draft) -> Result<ApplyOutcome, Damage> {
+        let seq_before = self.org(draft.org).map_or(0, |store| store.last_seq.load(Ordering::Acquire));
+        let outcome = self.apply(Record::of(seq, draft), &mut Vec::new(), None)?;
+        Ok(ApplyOutcome { record_seq: seq, seq_before, ..outcome })
+    }
+
     /// Applies a durable record, in the same way while running and in a replay.
     ///
     /// In a replay, `rows` lists the content of the checkpoint, and samples of series without a
@@ -59,7 +69,7 @@ impl Stores {
         let Record { seq, org, kind, body, samples } = record;
         if kind == RecordKind::Dropped {
             self.drop_org(org);
-            return Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() });
+            return Ok(ApplyOutcome::default());
         }
         if self.is_dropped(org) {
             return Ok(ApplyOutcome::default());
@@ -120,7 +130,7 @@ impl Stores {
                 }
                 // Earlier records will soon be in segments, and the log is trimmed after that.
                 store.usage.log_bytes.store(0, Ordering::Relaxed);
-                Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() })
+                Ok(ApplyOutcome::default())
             }
             RecordKind::Delete => self.apply_deletion(record, rows),
             RecordKind::Mark | RecordKind::Switch | RecordKind::Dropped => Ok(ApplyOutcome::default()),
@@ -212,7 +222,7 @@ impl Stores {
         store.changes.note(deletion.from_ms);
         // The last checkpoint still has the deleted samples, so another one is due.
         self.uncovered.fetch_add(1, Ordering::Relaxed);
-        Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() })
+        Ok(ApplyOutcome::default())
     }
 }
 

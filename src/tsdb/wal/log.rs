@@ -104,8 +104,11 @@ pub(in crate::tsdb) struct ApplyOutcome {
     pub(in crate::tsdb) refused: u64,
     /// Samples of series without a definition.
     pub(in crate::tsdb) orphans: u64,
-    /// The record's number, for a seal, a deletion and a drop.
+    /// The record's number; 0 of an outcome without a record.
     pub(in crate::tsdb) record_seq: u64,
+    /// The number of the organisation's record before it, if that one was applied since the start;
+    /// any lower number otherwise.
+    pub(in crate::tsdb) seq_before: u64,
     /// The first of the refused samples.
     pub(in crate::tsdb) first: Vec<RefusedSample>,
     /// The number of histograms among the stored samples.

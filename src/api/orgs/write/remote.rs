@@ -14,6 +14,8 @@ use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
+use crate::forward::BodyFormat;
+use crate::forward::encode::{BodyCompression, WriteVersion};
 use crate::ingest::{PROTOCOLS, Protocol};
 use crate::tsdb::AppendReport;
 
@@ -46,7 +48,8 @@ pub(in crate::api) async fn write_as(
     let protocol = protocol(request.headers());
     let outcome = handle(deps, access, request, |_| {
         let protocol = protocol.ok_or_else(|| unsupported(EXPECTED))?;
-        Ok(BodyDescription { decoder: BodyDecoder::Borrowing(protocol), labels: Vec::new() })
+        let decoder = BodyDecoder::Borrowing(protocol);
+        Ok(BodyDescription { decoder, labels: Vec::new(), format: Some(body_format(protocol)) })
     })
     .await?;
     let counts = protocol.filter(|protocol| protocol.reports_written);
@@ -58,6 +61,14 @@ fn protocol(headers: &HeaderMap) -> Option<&'static Protocol> {
     PROTOCOLS
         .iter()
         .find(|protocol| (protocol.accepts_type)(content_type) && (protocol.accepts_encoding)(encoding))
+}
+
+fn body_format(protocol: &Protocol) -> BodyFormat {
+    let is_zstd = (protocol.accepts_encoding)("zstd");
+    BodyFormat {
+        version: if protocol.reports_written { WriteVersion::V2 } else { WriteVersion::V1 },
+        compression: if is_zstd { BodyCompression::Zstd } else { BodyCompression::Snappy },
+    }
 }
 
 /// The response headers of remote write 2.0 with the numbers of stored items. Items that were

@@ -195,6 +195,17 @@ impl RawTail {
         self.shared.counters.readable_seq.load(Ordering::SeqCst)
     }
 
+    /// Makes record `seq`, which is not before the next one, the next one. It is found by the
+    /// headers of the records before it, in the same file.
+    pub(in crate::tsdb) fn skip_to(&mut self, seq: u64) {
+        self.next = self.next.max(seq);
+        let number = self.file.as_ref().map(|file| file.number).or(self.next_file);
+        // The files in between may be removed before the next record is read.
+        if self.shared.file_of(self.next).is_ok_and(|of_next| Some(of_next) != number) {
+            (self.file, self.next_file) = (None, None);
+        }
+    }
+
     /// Returns the next record. Waits at most `wait` for a record, and returns no record if none
     /// arrives in time.
     ///
