@@ -155,7 +155,7 @@ const OWNERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tokio_rustls", &["api/tls", "outbound"]),
-    ("snap", &["ingest", "forward/encode", "history/wal"]),
+    ("snap", &["ingest", "forward/encode", "forward/received", "history/wal"]),
     ("rapidhash", &["tsdb", "promql/eval", "scrape/run"]),
     ("libc", &["tsdb/segment/map"]),
     ("regex_automata", &["model/pattern"]),

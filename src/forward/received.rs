@@ -57,13 +57,13 @@ pub struct ReceivedBody {
 /// The queue of a target.
 pub struct ReceivedQueue {
     budget: ByteBudget,
-    state: Mutex<QueueState>,
+    state: Mutex<WaitingBodies>,
     /// Called when a body was added to an empty queue. It must be short.
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Debug)]
-struct QueueState {
+struct WaitingBodies {
     format: BodyFormat,
     bodies: VecDeque<ReceivedBody>,
     /// The samples of the bodies.
@@ -79,7 +79,7 @@ impl std::fmt::Debug for ReceivedQueue {
 }
 
 impl ReceivedQueue {
-    fn lock(&self) -> std::sync::MutexGuard<'_, QueueState> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, WaitingBodies> {
         self.state.lock().ignore_poison()
     }
 
@@ -158,7 +158,7 @@ impl ReceivedQueue {
     }
 }
 
-impl QueueState {
+impl WaitingBodies {
     fn pop(&mut self) -> Option<ReceivedBody> {
         let body = self.bodies.pop_front()?;
         self.samples = self.samples.saturating_sub(body.span.samples);
@@ -228,7 +228,7 @@ impl ReceivedBodies {
         end: LogPosition,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ReceivedQueue> {
-        let state = QueueState { format, bodies: VecDeque::new(), samples: 0, known_from: end };
+        let state = WaitingBodies { format, bodies: VecDeque::new(), samples: 0, known_from: end };
         let queue = Arc::new(ReceivedQueue {
             budget: self.budget.share(),
             state: Mutex::new(state),

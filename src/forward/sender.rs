@@ -8,8 +8,9 @@
 //! There is no second queue: a few batches wait in memory, and everything behind them waits in the
 //! log, which a pin keeps. A body that has just been stored is passed on in place of its records if
 //! nothing would change ([`super::received`]), while there is one shard. The samples of a series
-//! pass through one shard, so they arrive in the order of the log. A target that answers anything but 2xx gets a batch again. So each sample
-//! arrives at least once, and again after a restart within the last seconds.
+//! pass through one shard, so they arrive in the order of the log. A target that answers anything
+//! but 2xx gets a batch again. So each sample arrives at least once, and again after a restart
+//! within the last seconds.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -367,7 +368,7 @@ impl Sender {
 
     /// Queues the next received bodies if they continue at the position.
     fn pass_next(&mut self, now: Duration) -> PassStep {
-        let Some(received) = &self.received else { return PassStep::ReadsLog };
+        let Some(received) = self.received.clone() else { return PassStep::ReadsLog };
         let run = received.next_run(self.tail.position(), self.tail.readable_to());
         let Some(run) = run.filter(|_| self.agreed && now >= self.pass_at) else {
             self.run_since = None;
@@ -384,6 +385,7 @@ impl Sender {
         }
         // The sender has caught up, so it needs one shard, which can pass on bodies.
         self.wanted_shards = 1;
+        self.reshard(now);
         if self.changes_shards() {
             return PassStep::Waits;
         }

@@ -126,8 +126,8 @@ impl LogTail {
         LogPosition(self.0.next_seq())
     }
 
-    /// Moves the position forward to a record that can be read or is the next one to be written. The
-    /// records in between are not read.
+    /// Moves the position forward to a record that can be read or is the next one to be written.
+    /// The records in between are not read.
     pub fn skip_to(&mut self, to: LogPosition) {
         self.0.skip_to(to.0);
     }

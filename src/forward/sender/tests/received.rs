@@ -183,6 +183,29 @@ fn a_target_that_fell_back_to_version_1_gets_no_bodies_of_version_2() {
     assert!(!received.wants(ORG, FORMAT));
 }
 
+#[test]
+fn a_sender_that_has_caught_up_with_several_shards_passes_on_bodies_again() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let received = Arc::default();
+    let mut written = Vec::new();
+    for ms in 0..80 {
+        write(&store.tsdb, ORG, &round(1_000, ms * 1_000 - 90_000));
+        written.extend(round(1_000, ms * 1_000 - 90_000));
+    }
+    let mut sender = passing(&store, &received);
+    let mut target = FakeTarget::default();
+    let mut now = Duration::ZERO;
+    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
+    assert!(sender.shards() > 1);
+    receive(&store, &received, &round(FEWEST, -5_000));
+    written.extend(round(FEWEST, -5_000));
+    wait_until_readable(&store.tsdb);
+    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
+    assert_complete(&written, &target.arrived);
+    assert_eq!((sender.shards(), sender.counts().passed_requests), (1, 1));
+}
+
 /// A step of the property test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
