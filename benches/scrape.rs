@@ -9,6 +9,12 @@
 //!
 //! With `doubled`, the text has a series twice. Then promlet has no template of it, and decodes
 //! each body.
+//!
+//! `cargo bench --bench scrape -- agent [TARGETS [SECONDS [INTERVAL [doubled]]]]` measures `promlet
+//! agent` instead, which forwards the samples of the same targets to a receiver that discards them,
+//! beside the vmagent of `vmagent=PATH` with the same receiver. The memory is the median of
+//! [`MEMORY_READS`] reads after three intervals. `relabel` gives both an external label, and a rule
+//! that adds a label.
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 
@@ -16,6 +22,11 @@
 mod arguments;
 #[path = "common/cpu_time.rs"]
 mod cpu_time;
+#[path = "common/median.rs"]
+mod median;
+#[path = "common/receiver.rs"]
+#[expect(dead_code, reason = "shared with a bench that waits for the last request")]
+mod receiver;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -30,9 +41,15 @@ use std::time::Duration;
 use arguments::{arguments, number};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use median::median;
+use receiver::Receiver;
 
 /// Different bodies, which differ in their values.
 const BODIES: u32 = 8;
+/// The number of times that the memory of an agent is read.
+const MEMORY_READS: u32 = 15;
+/// The rules that `relabel` gives to agents.
+const RULES: &str = r#"[{"target_label": "site", "replacement": "berlin"}]"#;
 /// The bytes of the stack of a connection's thread.
 const STACK_BYTES: usize = 64 << 10;
 
@@ -174,11 +191,58 @@ impl Drop for Process {
     }
 }
 
+/// The start of an agent.
+struct AgentStart<'s> {
+    /// The URL of the receiver.
+    url: &'s str,
+    is_relabelled: bool,
+}
+
+fn start_agent(name: &str, program: &str, dir: &Path, config: &Path, agent: &AgentStart<'_>) -> Process {
+    let own = dir.join(name);
+    fs::create_dir_all(&own).expect("a folder");
+    let mut command = Command::new(program);
+    let rules = if agent.is_relabelled { RULES } else { "[]" };
+    if name == "vmagent" {
+        // YAML includes JSON.
+        let file = own.join("rules.yml");
+        fs::write(&file, rules).expect("written");
+        command
+            .arg(format!("-promscrape.config={}", config.display()))
+            .arg(format!("-remoteWrite.tmpDataPath={}", own.display()))
+            .arg(format!("-httpListenAddr={}", free_address()))
+            .arg(format!("-remoteWrite.url={}", agent.url))
+            .arg(format!("-remoteWrite.relabelConfig={}", file.display()))
+            // The same compression as promlet's, and no probe of the receiver.
+            .arg("-remoteWrite.forcePromProto");
+    } else {
+        let file = own.join("agent.json");
+        let target = format!(r#"{{"name": "receiver", "url": "{}", "protocol": "1.0"}}"#, agent.url);
+        fs::write(&file, format!(r#"{{"relabel": {rules}, "targets": [{target}]}}"#)).expect("written");
+        command
+            .current_dir(&own)
+            .args(["agent", "--outbound-allow", "127.0.0.0/8", "--data-dir", "data"])
+            .args(["--listen", &free_address(), "--config", "agent.json"])
+            .args(["--scrape-config", &config.display().to_string()]);
+    }
+    spawn(command, program, &own)
+}
+
+fn free_address() -> String {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    format!("127.0.0.1:{}", free.port())
+}
+
+fn spawn(mut command: Command, program: &str, own: &Path) -> Process {
+    let log = || File::options().create(true).append(true).open(own.with_extension("log")).expect("a log");
+    let child = command.stdin(Stdio::null()).stdout(log()).stderr(log()).spawn();
+    Process(child.unwrap_or_else(|error| panic!("{program} does not start: {error}")))
+}
+
 fn start(name: &str, program: &str, dir: &Path, config: &Path) -> Process {
     let own = dir.join(name);
     fs::create_dir_all(&own).expect("a folder");
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let address = format!("127.0.0.1:{}", free.port());
+    let address = free_address();
     let mut command = Command::new(program);
     let (config, data) = (config.display(), own.display());
     match name {
@@ -200,27 +264,65 @@ fn start(name: &str, program: &str, dir: &Path, config: &Path) -> Process {
             .arg(format!("-httpListenAddr={address}"))
             .arg("-remoteWrite.url=http://127.0.0.1:9/"),
     };
-    let log = || File::options().create(true).append(true).open(own.with_extension("log")).expect("a log");
-    let child = command.stdin(Stdio::null()).stdout(log()).stderr(log()).spawn();
-    Process(child.unwrap_or_else(|error| panic!("{program} does not start: {error}")))
+    spawn(command, program, &own)
 }
 
-fn peak_mib(pid: u32) -> u64 {
+/// Returns a size in the status of a process, in MiB.
+fn status_mib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) / 1_024
+}
+
+/// The measured scrapes.
+struct Run<'r> {
+    dir: &'r Path,
+    config: &'r Path,
+    served: &'r AtomicUsize,
+    /// The samples of a response.
+    samples: usize,
+    seconds: u32,
+    interval: u32,
+}
+
+impl Run<'_> {
+    fn measure_agent(&self, name: &str, program: &str, is_relabelled: bool) {
+        let receiver = Receiver::start();
+        let start = AgentStart { url: &receiver.url, is_relabelled };
+        let process = start_agent(name, program, self.dir, self.config, &start);
+        let pid = process.0.id();
+        std::thread::sleep(Duration::from_secs(u64::from(self.interval) * 3 + 5));
+        let cpu_s = || cpu_time::cpu_s(pid).unwrap_or_else(|| panic!("{name} has ended"));
+        let before = (cpu_s(), self.served.load(Ordering::Relaxed), receiver.bytes());
+        let mut reads = Vec::new();
+        for _ in 0..MEMORY_READS {
+            std::thread::sleep(Duration::from_secs(u64::from(self.seconds)) / MEMORY_READS);
+            reads.push(["VmRSS", "RssAnon"].map(|name| status_mib(pid, name) as f64));
+        }
+        let [resident, anonymous] =
+            [0, 1].map(|place| median(&reads.iter().map(|read| read[place]).collect::<Vec<_>>()));
+        let (cpu, scrapes) = (cpu_s() - before.0, self.served.load(Ordering::Relaxed) - before.1);
+        let scraped = scrapes.max(1) as f64 * self.samples as f64;
+        let (each_ns, bytes) = (cpu * 1e9 / scraped, (receiver.bytes() - before.2) as f64 / scraped);
+        println!(
+            "{name:<12} {cpu:>7.2} s of CPU, {scrapes:>6} scrapes, {each_ns:>6.0} ns and {bytes:>5.1} bytes sent for \
+             each sample, resident {resident:.0} MiB, of which anonymous {anonymous:.0}, peak {} MiB",
+            status_mib(pid, "VmHWM")
+        );
+    }
 }
 
 fn main() {
     // `cargo test` and `cargo bench` without arguments run all benches.
     let args = arguments();
     let Some(prometheus) = args.first() else {
-        println!("scrape: pass the path of a Prometheus");
+        println!("scrape: pass the path of a Prometheus, or `agent`");
         return;
     };
     let number = |place, default: u32| number(&args, place, default);
     let (hosts, seconds, interval) = (number(1, 1_000), number(2, 30), number(3, 10));
     let is_doubled = args.iter().any(|arg| arg == "doubled");
+    let is_agent = prometheus == "agent";
     let texts: Vec<String> = (0..BODIES).map(|n| text(n, is_doubled)).collect();
     let samples = texts.first().map_or(0, |text| text.lines().filter(|line| !line.starts_with('#')).count());
     let served = Arc::<AtomicUsize>::default();
@@ -229,8 +331,10 @@ fn main() {
     let config = dir.path().join("prometheus.yml");
     let list: Vec<String> =
         (0..hosts).map(|n| format!("'127.1.{}.{}:{port}'", n / 250, n % 250 + 1)).collect();
+    let has = |word: &str| args.iter().any(|arg| arg == word);
+    let external = if has("relabel") { ", external_labels: {region: eu}" } else { "" };
     let text = format!(
-        "global: {{scrape_interval: {interval}s, scrape_timeout: {interval}s}}\nscrape_configs:\n- job_name: node\n  static_configs:\n  - targets: [{}]\n",
+        "global: {{scrape_interval: {interval}s, scrape_timeout: {interval}s{external}}}\nscrape_configs:\n- job_name: node\n  static_configs:\n  - targets: [{}]\n",
         list.join(", ")
     );
     fs::write(&config, text).expect("written");
@@ -238,6 +342,14 @@ fn main() {
     let path = |name: &str| args.iter().find_map(|arg| Some(arg.strip_prefix(name)?.to_owned()));
     let own = path("promlet=").unwrap_or_else(|| env!("CARGO_BIN_EXE_promlet").to_owned());
     let vmagent = path("vmagent=");
+    if is_agent {
+        let (dir, config, served) = (dir.path(), &*config, &*served);
+        let run = Run { dir, config, served, samples, seconds, interval };
+        for (name, program) in [("promlet", Some(own)), ("vmagent", vmagent)] {
+            program.iter().for_each(|program| run.measure_agent(name, program, has("relabel")));
+        }
+        return;
+    }
     let all = [("promlet", Some(own)), ("Prometheus", Some(prometheus.clone())), ("vmagent", vmagent)];
     for (name, program) in all {
         let Some(program) = program else { continue };
@@ -251,7 +363,7 @@ fn main() {
         let each_us = cpu * 1e6 / f64::from(u32::try_from(scrapes.max(1)).expect("few"));
         println!(
             "{name:<12} {cpu:>7.2} s of CPU, {scrapes:>6} scrapes, {each_us:>7.0} us each, peak {} MiB",
-            peak_mib(pid)
+            status_mib(pid, "VmHWM")
         );
     }
 }

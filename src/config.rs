@@ -56,7 +56,7 @@ pub enum Invocation {
     Serve(Settings),
     /// `promlet demo`.
     Demo(Settings),
-    /// `promlet agent`: forwards received samples.
+    /// `promlet agent`: forwards received and scraped samples.
     Agent {
         /// The settings that an agent shares with a server.
         settings: Settings,
@@ -199,8 +199,9 @@ enum Command {
     Serve(Box<Flags>),
     /// Serve an organisation `demo` with generated history and live metrics of this machine
     Demo(Box<Flags>),
-    /// Receive samples and forward them, without accounts and queries: remote write, OTLP and text
-    /// in, remote write out. Samples wait in the data folder while a target is down
+    /// Receive and scrape samples and forward them, without accounts and queries: remote write,
+    /// OTLP, text and --scrape-config in, remote write out. Samples wait in the data folder while a
+    /// target is down
     Agent {
         /// The file with the rules and the targets (JSON)
         #[arg(long, env = "PROMLET_AGENT_CONFIG", value_name = "FILE")]

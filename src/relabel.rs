@@ -140,8 +140,16 @@ struct CompiledRule {
     pattern: Pattern,
 }
 
-/// Compiled rules.
-#[derive(Clone, Debug, Default)]
+impl PartialEq for CompiledRule {
+    fn eq(&self, other: &CompiledRule) -> bool {
+        self.rule == other.rule
+    }
+}
+
+impl Eq for CompiledRule {}
+
+/// Compiled rules, which are equal if their configurations are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelabelRules(Vec<CompiledRule>);
 
 impl RelabelRules {

@@ -16,6 +16,8 @@ mod viewers;
 mod admin_cli;
 #[path = "binary/agent.rs"]
 mod agent;
+#[path = "binary/agent_scraping.rs"]
+mod agent_scraping;
 #[path = "binary/connecting.rs"]
 mod connecting;
 #[path = "binary/dashboard_files.rs"]

@@ -1,6 +1,7 @@
 //! Scraping compared with a real Prometheus 3: both read the same file with many relabelling
 //! configurations, scrape the same targets, and must show the same targets and store the same
-//! samples, staleness included.
+//! samples, staleness included. The samples that an agent forwards to a Prometheus are compared
+//! with those that another Prometheus scrapes and sends with the same external labels and rules.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -92,7 +93,13 @@ fn target(has_more: Arc<AtomicBool>) -> u16 {
 }
 
 fn configuration(ports: [u16; 2], jobs: &[&str]) -> String {
-    let mut out = "global: {scrape_interval: 1s, scrape_timeout: 900ms}\nscrape_configs:\n".to_owned();
+    configuration_with(ports, jobs, "")
+}
+
+/// Returns a configuration with further keys of `global`.
+fn configuration_with(ports: [u16; 2], jobs: &[&str], global: &str) -> String {
+    let mut out =
+        format!("global: {{scrape_interval: 1s, scrape_timeout: 900ms{global}}}\nscrape_configs:\n");
     for (place, job) in jobs.iter().enumerate() {
         let [a, b] = ports;
         out.push_str(&format!(
@@ -177,11 +184,29 @@ fn same(
     })
 }
 
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+}
+
+/// Waits until a Prometheus is ready.
+fn wait_ready(port: u16) {
+    eventually(
+        Duration::from_secs(60),
+        || "Prometheus is not ready".to_owned(),
+        || {
+            let ready = request("GET", &format!("http://127.0.0.1:{port}/-/ready"), &[], None);
+            (ready.status == 200).then_some(())
+        },
+    );
+}
+
+/// Starts a Prometheus with its data in `dir`, which also receives samples.
 fn prometheus(programs: &Path, dir: &Path, config: &Path, port: u16) -> Peer {
     let child = Command::new(programs.join("prometheus"))
         .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", dir.join("prometheus").display()))
+        .arg(format!("--storage.tsdb.path={}", dir.display()))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .arg("--web.enable-remote-write-receiver")
         .arg("--log.level=error")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -197,8 +222,8 @@ fn targets_and_samples_of_many_relabelling_configurations_equal_those_of_prometh
     let ports = [target(Arc::clone(&has_more)), target(Arc::clone(&has_more))];
     let config = dir.path().join("prometheus.yml");
     std::fs::write(&config, configuration(ports, &JOBS)).expect("written");
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-    let peer = prometheus(&programs, dir.path(), &config, port);
+    let port = free_port();
+    let peer = prometheus(&programs, &dir.path().join("prometheus"), &config, port);
     let mut env = bootstrap().to_vec();
     env.push(("PROMLET_SCRAPE_CONFIG", config.to_str().expect("plain")));
     let server = Server::start(&Start { args: &["serve"], dir: &dir.path().join("store"), env: &env });
@@ -207,14 +232,7 @@ fn targets_and_samples_of_many_relabelling_configurations_equal_those_of_prometh
         base: format!("{}/api/v1/orgs/{ORG}/prometheus", server.url),
         headers: vec![("Cookie".to_owned(), server.sign_in())],
     };
-    eventually(
-        Duration::from_secs(60),
-        || "Prometheus is not ready".to_owned(),
-        || {
-            let ready = request("GET", &format!("http://127.0.0.1:{port}/-/ready"), &[], None);
-            (ready.status == 200).then_some(())
-        },
-    );
+    wait_ready(port);
     let now = || Clock::System.now().as_s();
     let targets = |gone: &str| same("targets", gone, &|| ours.targets(), &|| theirs.targets());
     let samples =
@@ -237,4 +255,54 @@ fn targets_and_samples_of_many_relabelling_configurations_equal_those_of_prometh
     targets(&gone);
     samples("samples after a target was removed", &gone);
     println!("{shown} targets and {stored} samples are equal");
+}
+
+#[test]
+fn samples_that_an_agent_forwards_equal_those_that_a_prometheus_scrapes_and_sends() {
+    const EXTERNAL: &str = ", external_labels: {region: eu, zone: external, kind: external}";
+    const RULES: &str = r#"[{"source_labels": ["__name__"], "regex": "scrape_samples_scraped", "action": "drop"},
+        {"regex": "secret|team", "action": "labeldrop"},
+        {"source_labels": ["region", "job"], "separator": "/", "target_label": "site"}]"#;
+    let programs = packages::prometheus();
+    let dir = tempfile::tempdir().expect("a folder");
+    let has_more = Arc::new(AtomicBool::new(true));
+    let ports = [target(Arc::clone(&has_more)), target(Arc::clone(&has_more))];
+    let path = |name: &str| dir.path().join(name);
+    let scraped = configuration_with(ports, &JOBS, EXTERNAL);
+    std::fs::write(path("agent.yml"), &scraped).expect("written");
+    std::fs::write(path("empty.yml"), "").expect("written");
+    let [scraper, theirs, ours] = [(); 3].map(|()| free_port());
+    let url = |port: u16| format!("http://127.0.0.1:{port}/api/v1/write");
+    // YAML includes JSON.
+    let remote_write = format!("remote_write:\n- url: {}\n  write_relabel_configs: {RULES}\n", url(theirs));
+    std::fs::write(path("prometheus.yml"), scraped + &remote_write).expect("written");
+    let agent_file =
+        format!(r#"{{"relabel": {RULES}, "targets": [{{"name": "ours", "url": "{}"}}]}}"#, url(ours));
+    std::fs::write(path("agent.json"), agent_file).expect("written");
+    let _receivers = [(theirs, "theirs"), (ours, "ours")]
+        .map(|(port, name)| prometheus(&programs, &path(name), &path("empty.yml"), port));
+    let _scraper = prometheus(&programs, &path("scraper"), &path("prometheus.yml"), scraper);
+    [scraper, theirs, ours].into_iter().for_each(wait_ready);
+    let [config, scrape_config] = ["agent.json", "agent.yml"].map(|name| path(name).display().to_string());
+    let args =
+        ["agent", "--config", &config, "--scrape-config", &scrape_config, "--outbound-allow", "127.0.0.0/8"];
+    let agent = Server::start(&Start { args: &args, dir: &path("queue"), env: &[] });
+    let [theirs, ours] =
+        [theirs, ours].map(|port| Api { base: format!("http://127.0.0.1:{port}"), headers: Vec::new() });
+    let now = || Clock::System.now().as_s();
+    let samples =
+        |what: &str, gone: &str| same(what, gone, &|| ours.samples(now()), &|| theirs.samples(now()));
+    let stored = samples("forwarded samples", "scrape_samples_scraped");
+    assert!(stored > 300, "{stored} samples");
+    let rows = ours.samples(now());
+    for part in
+        ["\"region\":\"eu\"", "\"site\":\"eu/job-00\"", "\"zone\":\"external\"", "\"kind\":\"external\""]
+    {
+        assert!(rows.iter().any(|row| row.contains(part)), "{part}");
+    }
+    has_more.store(false, Ordering::Relaxed);
+    let left = samples("forwarded samples after a series disappeared", "passing");
+    assert!(left < stored, "{left} of {stored} samples");
+    assert!(agent.terminate().success());
+    println!("{stored} forwarded samples are equal");
 }

@@ -32,6 +32,7 @@ mod median;
 #[path = "../../tests/peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
+#[path = "../common/receiver.rs"]
 mod receiver;
 #[path = "../common/sender.rs"]
 mod sender;

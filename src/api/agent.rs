@@ -1,5 +1,5 @@
-//! The routes of an agent (`promlet agent`): samples in, health, and its own metrics. An agent has
-//! no accounts and answers no queries.
+//! The routes of an agent (`promlet agent`): samples in, health, scraped targets, and its own
+//! metrics. An agent has no accounts and answers no queries.
 //!
 //! With a token, every sender must present it. Without one, only this machine may send, and not
 //! through a proxy. A browser on this machine may be showing a page of anyone, so requests with the
@@ -20,6 +20,7 @@ use super::host::{LocalRequests, Peer};
 use super::lanes::Lanes;
 use super::layers::{self, App};
 use super::orgs::query::engines::Engines;
+use super::orgs::scrape_targets::{ScrapeViewDeps, targets_as};
 use super::orgs::write::import::{ImportFormat, ImportReply, import_as};
 use super::orgs::write::{Relabel, WriteDeps, otlp, remote};
 use super::own_metrics::{AgentMetrics, Counters};
@@ -29,6 +30,7 @@ use super::{ApiOptions, OptionsError, edge_policy};
 use crate::clock::{Clock, Stopwatch};
 use crate::forward::{ForwardStatus, ReceivedBodies};
 use crate::model::OrgId;
+use crate::scrape::{ScrapeSource, ScrapeTotals, Scrapers};
 use crate::tsdb::Tsdb;
 
 /// The organisation of an agent's samples.
@@ -54,6 +56,8 @@ pub struct AgentRooms {
     pub targets: TargetStatus,
     /// The bodies that targets may get as they were received.
     pub received: Arc<ReceivedBodies>,
+    /// The scraped targets; `None` without `--scrape-config`.
+    pub scrapers: Option<Arc<Scrapers>>,
     /// The token that senders must present.
     pub token: Option<Arc<str>>,
     /// The rules for received series.
@@ -92,6 +96,7 @@ pub fn app(rooms: &AgentRooms, options: &ApiOptions) -> Result<App, OptionsError
         counters: Arc::clone(&rooms.counters),
         lanes: rooms.lanes.clone(),
         targets: Arc::clone(&rooms.targets),
+        scrapers: rooms.scrapers.clone(),
         uptime: Stopwatch::start(),
     };
     let deps = AgentDeps {
@@ -118,6 +123,7 @@ fn routes() -> Routes<AgentDeps> {
         .post("/api/v1/import/prometheus", Auth::Public, TEXT, import)
         .post("/api/v1/otlp/v1/metrics", Auth::Public, OTLP, export)
         .post("/v1/metrics", Auth::Public, OTLP, export)
+        .get("/api/v1/targets", Auth::Public, "Prometheus: list scraped targets", scrape_targets)
         .get("/healthz", Auth::Public, "Return `ok` while the process responds", healthz)
         .get("/readyz", Auth::Public, "Report whether every part works", readyz)
         .get("/metrics", Auth::Public, "The agent's own metrics in Prometheus' text format", metrics)
@@ -137,6 +143,15 @@ async fn import(State(deps): State<AgentDeps>, request: Request) -> ApiResult<Re
 async fn export(State(deps): State<AgentDeps>, request: Request) -> ApiResult<Response> {
     let access = deps.admit(&request)?;
     otlp::export_as(Arc::clone(&deps.write), access, request).await
+}
+
+async fn scrape_targets(State(deps): State<AgentDeps>, request: Request) -> ApiResult<Response> {
+    deps.admit(&request)?;
+    let view = deps.metrics.scrapers.clone().map(|scrapers| {
+        let lanes = deps.metrics.lanes.clone();
+        (ScrapeViewDeps { scrapers, lanes }, AGENT_ORG)
+    });
+    targets_as(view, request.uri().query()).await
 }
 
 async fn healthz() -> &'static str {
@@ -170,11 +185,26 @@ async fn readyz(State(deps): State<AgentDeps>) -> Response {
     };
     let targets: Vec<Value> = (deps.metrics.targets)().into_iter().map(target).collect();
     let mut body = json!({ "status": status, "checks": results, "targets": targets });
+    if let Some(scrapers) = &deps.metrics.scrapers {
+        body["scraping"] = scraping_json(scrapers);
+    }
     if !health.notes.is_empty() {
         body["notes"] = json!(health.notes);
     }
     let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, Json(body)).into_response()
+}
+
+/// Returns the numbers of jobs, of targets by the result of their last scrape, and of samples that
+/// were not stored.
+fn scraping_json(scrapers: &Scrapers) -> Value {
+    let config = scrapers.config(AGENT_ORG, ScrapeSource::File);
+    let ScrapeTotals { up, down, unknown, refused, .. } = scrapers.totals_of(AGENT_ORG);
+    json!({
+        "jobs": config.map_or(0, |config| config.jobs.len()),
+        "targets": { "up": up, "down": down, "unknown": unknown },
+        "refused_samples": refused,
+    })
 }
 
 async fn metrics(

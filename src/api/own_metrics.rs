@@ -235,6 +235,8 @@ pub struct AgentMetrics {
     pub lanes: Lanes,
     /// The states of the targets.
     pub targets: TargetStatus,
+    /// The scraped targets; `None` without `--scrape-config`.
+    pub scrapers: Option<Arc<Scrapers>>,
     /// The time since the start of the process.
     pub uptime: Stopwatch,
 }
@@ -249,6 +251,9 @@ impl AgentMetrics {
         let row = |(target, status)| (vec![("target", target)], status);
         let targets: Vec<TargetRow> = (self.targets)().into_iter().map(row).collect();
         families.extend(of_targets(&targets));
+        if let Some(scrapers) = &self.scrapers {
+            families.extend(scrape_metrics::families(scrapers, |_| Some(None)));
+        }
         text_of(families)
     }
 }
@@ -458,7 +463,7 @@ impl OwnMetrics {
         all.extend(self.store());
         all.extend(self.forwarding());
         all.extend(notify_metrics::families(&self.notify, &self.slugs));
-        all.extend(scrape_metrics::families(&self.scrapers, &self.slugs));
+        all.extend(scrape_metrics::families(&self.scrapers, |org| self.slugs.of(org).map(Some)));
         all.extend(self.moved());
         all.extend(rule_families(&self.rules.counters()));
         for StandbyFigure { name, help, value } in self.standby.iter().flat_map(|figures| (figures.0)()) {

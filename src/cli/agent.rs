@@ -1,4 +1,4 @@
-//! `promlet agent`: receives samples and forwards them until SIGTERM or Ctrl-C.
+//! `promlet agent`: receives and scrapes samples and forwards them until SIGTERM or Ctrl-C.
 
 use anyhow::Context;
 

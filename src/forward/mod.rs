@@ -11,6 +11,7 @@ pub mod edge;
 pub mod encode;
 pub mod received;
 pub mod sender;
+mod series_cache;
 pub(crate) mod starts;
 pub mod status;
 

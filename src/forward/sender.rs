@@ -12,13 +12,14 @@
 //! but 2xx gets a batch again. So each sample arrives at least once, and again after a restart
 //! within the last seconds.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::{ForwardedSeries, ForwardedValue, Item, SampleBatch, first_ms};
 use super::encode::{BodyCompression, RequestEncoder, WriteVersion};
 use super::received::{BodyFormat, ReceivedQueue};
+use super::series_cache::SeriesCache;
 use super::starts::SeriesStarts;
 use super::status::{ForwardCounts, RefusedBody, SenderState};
 use crate::entropy::Entropy;
@@ -52,8 +53,6 @@ const IDLE: Duration = Duration::from_secs(60);
 const PASS_PAUSE: Duration = Duration::from_secs(60);
 /// The longest time that a received body waits for others that are sent in the same request.
 const PASS_WAIT: Duration = Duration::from_millis(200);
-/// The series whose labels are remembered. All are forgotten at this number.
-const SERIES_MAX: usize = 1 << 17;
 /// The first delay of a repeated request.
 const BACKOFF_MIN: Duration = Duration::from_millis(30);
 /// The longest delay of a repeated request, unless the target asks for a longer one.
@@ -243,8 +242,7 @@ struct SendQueue {
     tsdb: Arc<Tsdb>,
     options: SenderOptions,
     shards: Vec<Shard>,
-    /// `None` for a series that the rules drop.
-    series: HashMap<u32, Option<Arc<ForwardedSeries>>>,
+    series: SeriesCache,
     starts: SeriesStarts,
     /// Metadata by family.
     metadata: BTreeMap<Arc<str>, Description>,
@@ -278,7 +276,7 @@ impl Sender {
             tsdb,
             options,
             shards: vec![Shard::default()],
-            series: HashMap::new(),
+            series: SeriesCache::default(),
             starts: SeriesStarts::default(),
             metadata: BTreeMap::new(),
             scratch: Vec::new(),
@@ -813,11 +811,8 @@ impl SendQueue {
 
     /// Returns a series after relabelling; none if it is dropped.
     fn series(&mut self, id: u32) -> Option<Arc<ForwardedSeries>> {
-        if let Some(known) = self.series.get(&id) {
-            return known.clone();
-        }
-        if self.series.len() >= SERIES_MAX {
-            self.series.clear();
+        if let Some(known) = self.series.get(id) {
+            return known;
         }
         let series = self.relabelled(id).map(Arc::new);
         self.series.insert(id, series.clone());

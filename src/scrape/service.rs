@@ -47,8 +47,8 @@ pub struct ScrapersDeps {
     pub of_file: ScrapeDeps,
     /// The dependencies of targets of configurations that were set by the API.
     pub of_api: ScrapeDeps,
-    /// The labels of targets before a restart.
-    pub memory: Arc<dyn ScrapeMemory>,
+    /// The labels of targets before a restart; `None` if they are not remembered.
+    pub memory: Option<Arc<dyn ScrapeMemory>>,
     /// The name servers; `None` reads `/etc/resolv.conf`.
     pub resolver: Option<DnsResolver>,
 }
@@ -253,6 +253,7 @@ impl Scrapers {
 
     /// Compares the targets before the start with those after it, once, and stores what changed.
     fn remember(&self, org: OrgId, scrapes: &OrgScrapes) {
+        let Some(memory) = &self.deps.memory else { return };
         let sources = scrapes.sources.lock().ignore_poison();
         let is_complete = sources.values().all(|source| source.targets.is_some());
         drop(sources);
@@ -261,7 +262,7 @@ impl Scrapers {
         }
         let mut remembered = scrapes.remembered.lock().ignore_poison();
         if !std::mem::replace(&mut remembered.is_compared, true) {
-            remembered.stored = self.deps.memory.load(org);
+            remembered.stored = memory.load(org);
             let others: HashSet<Labels> = scrapes.of_api.target_labels().into_iter().collect();
             let mut before = remembered.stored.clone();
             before.retain(|labels| !others.contains(labels));
@@ -270,7 +271,7 @@ impl Scrapers {
         let mut now = scrapes.of_file.target_labels();
         now.extend(scrapes.of_api.target_labels());
         if remembered.stored != now {
-            self.deps.memory.store(org, &now);
+            memory.store(org, &now);
             remembered.stored = now;
         }
     }
@@ -362,6 +363,11 @@ impl Scrapers {
     pub fn missed(&self) -> Vec<(OrgId, BTreeMap<Arc<str>, MissedScrapes>)> {
         let orgs = self.orgs().clone();
         orgs.into_iter().map(|(org, scrapes)| (org, scrapes.missed())).collect()
+    }
+
+    /// Returns the totals of an organisation's targets.
+    pub fn totals_of(&self, org: OrgId) -> ScrapeTotals {
+        self.org(org).map(|scrapes| scrapes.totals()).unwrap_or_default()
     }
 
     /// Returns the totals of each organisation's targets.

@@ -1,8 +1,8 @@
-//! An agent: a data folder whose log is a queue, the routes that fill it, and a sender for each
-//! target. It has no accounts.
+//! An agent: a data folder whose log is a queue, the routes and scrapes that fill it, and a sender
+//! for each target. It has no accounts.
 //!
-//! A target's pin is durable before the routes are installed, so no received sample can be trimmed
-//! before it is forwarded.
+//! A target's pin is durable before the routes are installed and the first scrape begins, so no
+//! sample can be trimmed before it is forwarded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use super::close::{close_folder, close_samples};
 use super::listener::{Listener, ShowProgress};
 use super::options::{lanes_options, tsdb_options};
 use super::panic_monitor::PanicMonitor;
+use super::scraping::{AgentScrapeConfig, AgentScraping, ScrapeParts};
 use crate::api::agent::{self, AGENT_ORG, AgentRooms};
 use crate::api::lanes::{LaneOptions, Lanes, LanesOptions};
 use crate::api::orgs::write::Relabel;
@@ -51,12 +52,14 @@ pub struct Agent {
     lanes: Lanes,
     senders: Vec<(String, Arc<Forwarding>)>,
     received: Arc<ReceivedBodies>,
+    /// `None` without `--scrape-config`.
+    scraping: Option<AgentScraping>,
     panic_monitor: PanicMonitor,
 }
 
 impl Agent {
-    /// Opens the queue, starts the senders, and begins to receive. `show` gets the progress of a
-    /// start of over a second.
+    /// Opens the queue, starts the senders, and begins to receive and to scrape. `show` gets the
+    /// progress of a start of over a second.
     ///
     /// # Errors
     /// [`ServerError`]. The folder is left as after a crash, from which every start recovers.
@@ -69,6 +72,9 @@ impl Agent {
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
+        let scrape_file = settings.scrape.config.clone();
+        let scrape_config =
+            scrape_file.map(|path| AgentScrapeConfig::read(path, agent.relabel.as_ref())).transpose()?;
         let mut rng = Entropy::system();
         let now = clock.now();
         let folder = Arc::new(DataFolder::open_agent(&settings.data_dir, now, &mut rng)?);
@@ -113,10 +119,12 @@ impl Agent {
             lanes,
             senders: Vec::new(),
             received: Arc::default(),
+            scraping: None,
             panic_monitor,
         };
         opened.start_senders(agent)?;
         opened.start_tasks()?;
+        opened.scraping = scrape_config.map(|config| opened.scrape(config)).transpose()?;
         opened.receive(agent, counters)?;
         Ok(opened)
     }
@@ -128,9 +136,12 @@ impl Agent {
     /// [`ServerError`] of closing. Everything acknowledged is on disk in any case.
     pub fn run(self) -> Result<(), ServerError> {
         tracing::info!("listening on {}://{}", self.settings.scheme(), self.listener.address);
-        let Agent { clock, folder, control, tsdb, tasks, listener, lanes, senders, .. } = self;
-        listener.wait(|| senders.iter().for_each(|(_, sender)| sender.stop()));
-        drop(lanes);
+        let Agent { clock, folder, control, tsdb, tasks, listener, lanes, senders, scraping, .. } = self;
+        listener.wait(|| {
+            scraping.iter().for_each(AgentScraping::stop);
+            senders.iter().for_each(|(_, sender)| sender.stop());
+        });
+        drop((lanes, scraping));
         for task in tasks {
             task.stop();
         }
@@ -192,6 +203,11 @@ impl Agent {
         Forwarding::start(spec, deps, Entropy::system()).map_err(|e| kv::with_sources(&e))
     }
 
+    fn scrape(&self, config: AgentScrapeConfig) -> Result<AgentScraping, ServerError> {
+        let parts = ScrapeParts { settings: &self.settings, listener: &self.listener, clock: &self.clock };
+        AgentScraping::start(config, &self.tsdb, parts)
+    }
+
     fn start_tasks(&mut self) -> Result<(), ServerError> {
         let tsdb = Arc::clone(&self.tsdb);
         self.start_task("log-mark", MARK_PERIOD, move |_| tsdb.note_log_mark())?;
@@ -249,6 +265,7 @@ impl Agent {
             counters,
             targets: Arc::new(status),
             received: Arc::clone(&self.received),
+            scrapers: self.scraping.as_ref().map(|scraping| Arc::clone(scraping.scrapers())),
             token: agent.token.as_ref().map(|token| token.reveal().into()),
             relabel: relabel.map(|rules| Relabel::by(move |labels| rules.apply(labels))),
         };

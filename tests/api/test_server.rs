@@ -44,7 +44,7 @@ use promlet::notify::edge::{NotifyDeps, NotifyHub};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
 use promlet::rules::RuleEngine;
 use promlet::scrape::run::{ScrapeDeps, ScrapeDone, ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
-use promlet::scrape::{ScrapeMemory, Scrapers, ScrapersDeps};
+use promlet::scrape::{Scrapers, ScrapersDeps};
 use promlet::tsdb::{self, Appended, KeyedBatch, LabelsKey, Tsdb};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -613,25 +613,17 @@ impl ScrapeSink for ScrapeStore {
     }
 }
 
-impl ScrapeMemory for ScrapeStore {
-    fn load(&self, _: OrgId) -> Vec<Labels> {
-        Vec::new()
-    }
-
-    fn store(&self, _: OrgId, _: &[Labels]) {}
-}
-
 fn scraping(tsdb: &Arc<Tsdb>, plan: &TestServerOptions, clock: &Clock) -> ScrapeRoom {
     let sink = Arc::new(ScrapeStore(Arc::clone(tsdb)));
     let of_file = ScrapeDeps {
-        sink: Arc::clone(&sink) as _,
+        sink,
         egress: plan.options.egress.clone(),
         runtime: runtime(),
         clock: clock.clone(),
         settings: Arc::default(),
         bodies: ByteBudget::new(1 << 30),
     };
-    let deps = ScrapersDeps { of_api: of_file.clone(), of_file, memory: sink, resolver: None };
+    let deps = ScrapersDeps { of_api: of_file.clone(), of_file, memory: None, resolver: None };
     ScrapeRoom {
         scrapers: Scrapers::new(deps),
         org_admins: plan.scrape_org_admins,

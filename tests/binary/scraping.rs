@@ -17,7 +17,7 @@ use crate::harness::{EMAIL, ORG, Server, Start, bootstrap, eventually, request};
 const WAIT: Duration = Duration::from_secs(60);
 
 /// Starts a target. `answer` gets each connection after the head of its request was read.
-fn target(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> String {
+pub(crate) fn target(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     let answer = Arc::new(answer);
@@ -39,7 +39,7 @@ fn target(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> String {
 }
 
 /// Sends a whole response.
-fn respond(stream: &mut TcpStream, headers: &str, body: &[u8]) {
+pub(crate) fn respond(stream: &mut TcpStream, headers: &str, body: &[u8]) {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n{headers}Connection: close\r\n\r\n",
         body.len()

@@ -138,10 +138,30 @@ fn target_json(report: &ScrapeTargetReport) -> Value {
 }
 
 async fn targets(State(deps): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
-    let TargetsRequest { org, mut params } = request;
+    let TargetsRequest { org, params } = request;
+    deps.respond(org, targets_of(params)?).await
+}
+
+/// Lists the targets of an agent; none if it does not scrape.
+///
+/// # Errors
+/// [`ApiError`] for a parameter that is given twice or a full lane.
+pub(in crate::api) async fn targets_as(
+    view: Option<(ScrapeViewDeps, OrgId)>,
+    query: Option<&str>,
+) -> ApiResult<Response> {
+    let data = targets_of(Params::of_query(query)?)?;
+    match view {
+        Some((deps, org)) => deps.respond(Some(org), data).await,
+        None => Ok(success(&data(ScrapeView::default())?)),
+    }
+}
+
+/// Returns a function that lists the targets which the parameters select.
+fn targets_of(mut params: Params) -> ApiResult<impl FnOnce(ScrapeView) -> ApiResult<Value> + Send + 'static> {
     let state = params.one(&["state"])?.unwrap_or_default().to_lowercase();
     let pool = params.one(&["scrapePool"])?.unwrap_or_default();
-    deps.respond(org, move |view| Ok(targets_json(&view, &state, &pool))).await
+    Ok(move |view: ScrapeView| Ok(targets_json(&view, &state, &pool)))
 }
 
 /// Returns the targets in a state and of a job; an empty text selects all.

@@ -3,35 +3,45 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{MetricFamily, MetricKind, Slugs, count};
+use super::{MetricFamily, MetricKind, count};
+use crate::model::OrgId;
 use crate::scrape::{MissedScrapes, ScrapeTotals, Scrapers};
 
-/// Returns the families.
-pub(super) fn families(scrapers: &Scrapers, slugs: &Slugs) -> Vec<MetricFamily> {
+/// The value of the label `org`; `None` in an agent, whose metrics do not have it.
+type OrgLabel = Option<String>;
+
+/// Returns the labels of a row.
+fn row_labels(org: &OrgLabel, others: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+    let others = others.iter().map(|(name, value)| (*name, (*value).to_owned()));
+    org.iter().map(|slug| ("org", slug.clone())).chain(others).collect()
+}
+
+/// Returns the families. `label` returns `None` for organisations that do not exist any more.
+pub(super) fn families(scrapers: &Scrapers, label: impl Fn(OrgId) -> Option<OrgLabel>) -> Vec<MetricFamily> {
     let totals = scrapers.totals();
     if totals.is_empty() {
         return Vec::new();
     }
-    let rows: Vec<(String, ScrapeTotals)> =
-        totals.into_iter().filter_map(|(org, totals)| Some((slugs.of(org)?, totals))).collect();
+    let rows: Vec<(OrgLabel, ScrapeTotals)> =
+        totals.into_iter().filter_map(|(org, totals)| Some((label(org)?, totals))).collect();
     let mut targets = MetricFamily::new(
         "promlet_scrape_targets",
         MetricKind::Gauge,
         "Scraped targets of an organisation, by the result of their last scrape.",
     );
-    for (slug, totals) in &rows {
+    for (org, totals) in &rows {
         for (health, count_of) in [("up", totals.up), ("down", totals.down), ("unknown", totals.unknown)] {
-            targets.row(vec![("org", slug.clone()), ("health", health.to_owned())], count(count_of));
+            targets.row(row_labels(org, &[("health", health)]), count(count_of));
         }
     }
     let family = |name, help, value: fn(&ScrapeTotals) -> u64| {
         let mut family = MetricFamily::new(name, MetricKind::Counter, help);
-        for (slug, totals) in &rows {
-            family.row(vec![("org", slug.clone())], count(value(totals)));
+        for (org, totals) in &rows {
+            family.row(row_labels(org, &[]), count(value(totals)));
         }
         family
     };
-    let missed = scrapers.missed().into_iter().filter_map(|(org, jobs)| Some((slugs.of(org)?, jobs)));
+    let missed = scrapers.missed().into_iter().filter_map(|(org, jobs)| Some((label(org)?, jobs)));
     vec![
         targets,
         family("promlet_scrapes_total", "Scrapes of the running targets.", |totals| totals.scrapes),
@@ -52,18 +62,17 @@ pub(super) fn families(scrapers: &Scrapers, slugs: &Slugs) -> Vec<MetricFamily> 
 
 /// Returns the scrapes that the jobs of organisations missed. `job` is the label of the server's
 /// own samples, so the label of a job is `scrape_job`, as in Prometheus' own metrics.
-fn missed_family(orgs: impl Iterator<Item = (String, BTreeMap<Arc<str>, MissedScrapes>)>) -> MetricFamily {
+fn missed_family(orgs: impl Iterator<Item = (OrgLabel, BTreeMap<Arc<str>, MissedScrapes>)>) -> MetricFamily {
     let mut family = MetricFamily::new(
         "promlet_scrape_missed_total",
         MetricKind::Counter,
         "Scrapes of the running targets of a job that were skipped because they were late, or dropped because \
          too many responses waited.",
     );
-    for (slug, jobs) in orgs {
+    for (org, jobs) in orgs {
         for (job, of) in jobs {
             for (reason, scrapes) in [("skipped", of.skipped), ("dropped", of.dropped)] {
-                let labels = [("org", &*slug), ("scrape_job", &*job), ("reason", reason)];
-                family.row(labels.map(|(name, value)| (name, value.to_owned())).to_vec(), count(scrapes));
+                family.row(row_labels(&org, &[("scrape_job", &*job), ("reason", reason)]), count(scrapes));
             }
         }
     }
@@ -81,7 +90,7 @@ mod tests {
             let missed = MissedScrapes { skipped, dropped };
             (Arc::from(job), missed)
         });
-        let orgs = [("acme".to_owned(), jobs.into_iter().collect())];
+        let orgs = [(Some("acme".to_owned()), jobs.into_iter().collect())];
         let text = text_of(vec![missed_family(orgs.into_iter())]);
         let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = [

@@ -118,7 +118,9 @@ impl<'a> OutgoingSeries<'a> {
 
 /// Returns labels as they are in a `TimeSeries` of version 1.0.
 pub fn label_fields(labels: &Labels) -> Box<[u8]> {
-    let mut fields = Vec::new();
+    // The heads of a label and of its name and value have at most 15 bytes.
+    let bytes = labels.iter().map(|label| label.name.len() + label.value.len() + 15).sum();
+    let mut fields = Vec::with_capacity(bytes);
     put_labels(labels, &mut fields);
     fields.into()
 }

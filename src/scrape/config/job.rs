@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Labels, TargetSecret};
+use crate::model::{Labels, METRIC_NAME, TargetSecret};
 use crate::outbound::{PullAuth, PullOptions};
 use crate::relabel::RelabelRules;
 use crate::scrape::discovery::DiscoveryConfig;
@@ -12,7 +12,8 @@ use crate::scrape::discovery::DiscoveryConfig;
 pub struct ScrapeConfig {
     /// The jobs, in the order of the file. Their names are unique.
     pub jobs: Vec<Arc<ScrapeJob>>,
-    /// The labels that distinguish this server from others. They change the offsets of scrapes.
+    /// The labels that distinguish this process from others. They change the offsets of scrapes.
+    /// An agent adds them to series ([`ScrapeConfig::for_agent`]).
     pub external_labels: Labels,
     /// Sentences about keys that have no effect here.
     pub notices: Vec<String>,
@@ -21,6 +22,26 @@ pub struct ScrapeConfig {
 }
 
 impl ScrapeConfig {
+    /// Adds the external labels, and then these rules, to the processing of each series. Variables
+    /// of the environment in values of external labels are not replaced, and a notice says so.
+    #[must_use]
+    pub fn for_agent(mut self, rules: &RelabelRules) -> ScrapeConfig {
+        // Each series has a metric name of its own.
+        let external_labels = self.external_labels.filtered(|name| name != METRIC_NAME);
+        let with_variable = external_labels.iter().find(|label| label.value.contains('$'));
+        self.notices.extend(with_variable.map(|label| {
+            let name = label.name;
+            format!(
+                "global.external_labels: the value of {name:?} is stored as it is; variables are not replaced"
+            )
+        }));
+        let relabel = Arc::new(AgentRelabel { external_labels, rules: rules.clone() });
+        for job in &mut self.jobs {
+            Arc::make_mut(job).agent_relabel = Arc::clone(&relabel);
+        }
+        self
+    }
+
     /// Returns all secrets of the configuration that are not empty.
     pub fn secrets(&self) -> Vec<String> {
         let discoveries = self.jobs.iter().flat_map(|job| &job.discoveries);
@@ -78,8 +99,21 @@ pub struct ScrapeJob {
     pub metric_relabel: ScrapeRules,
     /// The rules for the labels of targets.
     pub relabel: ScrapeRules,
+    /// The labels and rules of an agent; empty in a server.
+    pub agent_relabel: Arc<AgentRelabel>,
     /// The discoveries of its targets.
     pub discoveries: Vec<DiscoveryConfig>,
+}
+
+/// The labels and rules that an agent applies to each series after the rules of its job, also to
+/// the series about scrapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentRelabel {
+    /// The labels that a series gets if it has none of the same name, as Prometheus adds them to
+    /// series that it sends by remote write.
+    pub external_labels: Labels,
+    /// The rules for the labels of all series that the agent stores.
+    pub rules: RelabelRules,
 }
 
 /// Compiled relabelling rules, which are equal if their configurations are.

@@ -14,8 +14,8 @@ pub use error::ScrapeConfigError;
 pub use files::ScrapeFiles;
 pub(in crate::scrape) use files::read_bounded;
 pub use job::{
-    NameEscaping, NameValidation, ScrapeConfig, ScrapeJob, ScrapeLimits, ScrapeProtocol, ScrapeRules,
-    ScrapeScheme,
+    AgentRelabel, NameEscaping, NameValidation, ScrapeConfig, ScrapeJob, ScrapeLimits, ScrapeProtocol,
+    ScrapeRules, ScrapeScheme,
 };
 pub use read::{SCRAPE_FILE_BYTES_MAX, SCRAPE_JOBS_MAX};
 pub(in crate::scrape) use values::checked_labels;

@@ -332,6 +332,7 @@ impl JobReader {
             enable_compression: yaml.enable_compression.unwrap_or(true),
             metric_relabel: values::rules(yaml.metric_relabel_configs.as_ref())?,
             relabel: values::rules(yaml.relabel_configs.as_ref())?,
+            agent_relabel: Arc::default(),
             discoveries: discoveries(yaml, files)?,
             name,
         })

@@ -5,8 +5,9 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::Labels;
 use crate::outbound::PullAuth;
-use crate::relabel::RelabelAction;
+use crate::relabel::{RelabelAction, RelabelRules};
 use crate::scrape::discovery::{DiscoveryConfig, DnsRecordType};
 
 fn parse(text: &str) -> Result<ScrapeConfig, ScrapeConfigError> {
@@ -311,4 +312,24 @@ proptest! {
     ) {
         let _ = parse(&text);
     }
+}
+
+#[test]
+fn an_agent_adds_external_labels_but_no_metric_name_and_reports_variables() {
+    let text = "global: {external_labels: {__name__: x, region: eu, host: '${HOST}'}}\nscrape_configs:\n- job_name: a\n- job_name: b\n";
+    let config = ScrapeConfig::parse(text, &ScrapeFiles::Refused).expect("valid");
+    assert!(
+        config.notices.is_empty() && config.jobs.iter().all(|job| *job.agent_relabel == Default::default())
+    );
+    let rule = serde_json::from_str(r#"{"regex": "pod", "action": "labeldrop"}"#).expect("a rule");
+    let rules = RelabelRules::parse(&[rule]).expect("valid");
+    let changed = config.clone().for_agent(&rules);
+    let expected = Labels::from_pairs([("region", "eu"), ("host", "${HOST}")]);
+    for job in &changed.jobs {
+        assert_eq!((&job.agent_relabel.external_labels, &job.agent_relabel.rules), (&expected, &rules));
+    }
+    assert!(matches!(&changed.notices[..], [notice] if notice.contains("\"host\"")), "{:?}", changed.notices);
+    // A reload compares jobs.
+    assert!(changed.jobs != config.jobs && changed.jobs == config.clone().for_agent(&rules).jobs);
+    assert!(changed.jobs != config.for_agent(&RelabelRules::default()).jobs);
 }

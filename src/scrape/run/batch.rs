@@ -8,8 +8,8 @@ use super::known::next_record;
 use super::response::NO_TIME;
 use crate::ingest::Translated;
 use crate::model::{
-    BatchBuilder, Histogram, HistogramSample, METRIC_NAME, Refusal, Sample, Timestamp, WriteBatch,
-    WriteExemplar, WriteSeries, WriteStart, stale_nan,
+    BatchBuilder, Histogram, HistogramSample, Refusal, Sample, Timestamp, WriteBatch, WriteExemplar,
+    WriteSeries, WriteStart, stale_nan,
 };
 use crate::tsdb::AHEAD_MAX;
 
@@ -161,11 +161,9 @@ impl ScrapeBatch {
         }
     }
 
-    /// Adds a sample about the scrape, under the labels of the target.
-    pub(super) fn report(&mut self, name: &str, target: &[u8], value: f64) {
-        let mut labels = Vec::with_capacity(64);
-        put_label(&mut labels, METRIC_NAME, name);
-        self.bare_series([&labels, target]);
+    /// Adds a sample about the scrape.
+    pub(super) fn report(&mut self, labels: &[u8], value: f64) {
+        self.bare_series([labels, &[]]);
         self.sample(self.at, value);
     }
 

@@ -2,8 +2,8 @@
 //! when they disappear.
 //!
 //! A series is known by the hash of its labels as the target sends them. While a target sends the
-//! same series in the same order, a scrape only compares hashes. The final labels of all series
-//! are compressed, because only markers need them.
+//! same series in the same order, a scrape only compares hashes. Final labels are compressed,
+//! because only markers and scrapes without a template need them.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -46,14 +46,50 @@ pub(super) struct KnownSeries {
     secrets: RapidSecrets,
     /// The series of the last scrape that succeeded, in order.
     all: Vec<KnownOne>,
-    /// The labels of changed series, each after its length.
-    changed: Vec<u8>,
-    /// The final labels of the live, tracked and not dropped series, each after its length,
-    /// compressed.
-    finals: Vec<u8>,
-    finals_bytes: usize,
+    /// The labels of changed series.
+    changed: CompressedRecords,
+    /// The final labels of the live, tracked and not dropped series.
+    finals: CompressedRecords,
     /// Whether all live series have their markers already: the last scrape failed.
     is_marked: bool,
+}
+
+/// Records, each after its length, in one compressed text.
+#[derive(Debug, Default)]
+struct CompressedRecords {
+    compressed: Vec<u8>,
+    /// The bytes of all records.
+    bytes: usize,
+}
+
+impl CompressedRecords {
+    /// Compression of bytes in memory fails only without memory. Then there are no records.
+    fn of(records: &[u8]) -> CompressedRecords {
+        if records.is_empty() {
+            return CompressedRecords::default();
+        }
+        let mut compressed = zstd::bulk::compress(records, LEVEL).unwrap_or_default();
+        compressed.shrink_to_fit();
+        CompressedRecords { compressed, bytes: records.len() }
+    }
+
+    fn records(&self) -> Vec<u8> {
+        match self.bytes {
+            0 => Vec::new(),
+            bytes => zstd::bulk::decompress(&self.compressed, bytes).unwrap_or_default(),
+        }
+    }
+}
+
+/// The labels of changed series.
+#[derive(Debug)]
+pub(super) struct ChangedLabels(Vec<u8>);
+
+impl ChangedLabels {
+    /// Returns the final labels of a changed series.
+    pub(super) fn at(&self, at: u32) -> &[u8] {
+        record_at(&self.0, at)
+    }
 }
 
 /// A series of a scrape in progress.
@@ -70,6 +106,8 @@ pub(super) struct KnownChange {
     /// The place in `all` by hash, of series before and of this scrape.
     places: HashMap<u64, KnownPlace>,
     all: Vec<KnownOne>,
+    /// The labels of changed series of the last scrape, and of this one.
+    changed_before: ChangedLabels,
     changed: Vec<u8>,
     finals: Vec<u8>,
     pub(super) added: u64,
@@ -97,9 +135,8 @@ impl KnownSeries {
         KnownSeries {
             secrets: RapidSecrets::seed(seed),
             all: Vec::new(),
-            changed: Vec::new(),
-            finals: Vec::new(),
-            finals_bytes: 0,
+            changed: CompressedRecords::default(),
+            finals: CompressedRecords::default(),
             is_marked: false,
         }
     }
@@ -130,9 +167,9 @@ impl KnownSeries {
         self.is_marked = false;
     }
 
-    /// Returns the final labels of a changed series.
-    pub(super) fn changed_labels(&self, at: u32) -> &[u8] {
-        record_at(&self.changed, at)
+    /// Returns the final labels of all changed series.
+    pub(super) fn changed_labels(&self) -> ChangedLabels {
+        ChangedLabels(self.changed.records())
     }
 
     /// Begins a scrape with changes. Nothing changes until [`KnownSeries::replace`].
@@ -145,6 +182,7 @@ impl KnownSeries {
         KnownChange {
             places: by_hash,
             all: Vec::with_capacity(series),
+            changed_before: self.changed_labels(),
             changed: Vec::new(),
             finals: Vec::new(),
             added: 0,
@@ -165,7 +203,8 @@ impl KnownSeries {
                     let fate = self.all.get(place).map_or(KnownFate::Dropped, |one| one.fate);
                     let fate = match fate {
                         KnownFate::Changed(at) => {
-                            KnownFate::Changed(put_record(&mut change.changed, record_at(&self.changed, at)))
+                            let labels = change.changed_before.at(at);
+                            KnownFate::Changed(put_record(&mut change.changed, labels))
                         }
                         fate => fate,
                     };
@@ -190,7 +229,7 @@ impl KnownSeries {
     /// marker and is not tracked any more, and whether it was one of native histograms. Series of
     /// other lines that have the same final labels now count as well.
     pub(super) fn replace(&mut self, change: KnownChange, mut mark: impl FnMut(&[u8], bool)) {
-        let KnownChange { places, mut all, mut changed, finals, .. } = change;
+        let KnownChange { places, mut all, changed, finals, .. } = change;
         let is_gone = |one: &KnownOne| match places.get(&one.hash) {
             Some(KnownPlace::Now(place)) => !all.get(*place).is_some_and(|now| now.is_tracked),
             Some(KnownPlace::Before(_)) | None => true,
@@ -205,13 +244,9 @@ impl KnownSeries {
             });
         }
         all.shrink_to_fit();
-        changed.shrink_to_fit();
         self.all = all;
-        self.changed = changed;
-        self.finals_bytes = finals.len();
-        // Compression of bytes in memory fails only without memory. Then there are no markers.
-        self.finals = zstd::bulk::compress(&finals, LEVEL).unwrap_or_default();
-        self.finals.shrink_to_fit();
+        self.changed = CompressedRecords::of(&changed);
+        self.finals = CompressedRecords::of(&finals);
         self.is_marked = false;
     }
 
@@ -230,7 +265,7 @@ impl KnownSeries {
         if !self.all.iter().filter(has_final).any(&filter) {
             return;
         }
-        let finals = zstd::bulk::decompress(&self.finals, self.finals_bytes).unwrap_or_default();
+        let finals = self.finals.records();
         let mut at = 0;
         for one in self.all.iter().filter(has_final) {
             let Some(record) = next_record(&finals, &mut at) else { return };

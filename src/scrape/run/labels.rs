@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::error::ScrapeError;
 use crate::ingest::exposition::normalized_float;
 use crate::model::{Labels, METRIC_NAME, MetricKind, Refusal};
-use crate::relabel::LabelPairs;
+use crate::relabel::{LabelPairs, RelabelRules};
 use crate::scrape::config::{NameValidation, ScrapeJob, ScrapeLimits};
 
 /// The prefix of a scraped label whose name the target has, too.
@@ -14,7 +14,7 @@ const EXPORTED: &str = "exported_";
 /// The result of relabelling a series.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SeriesFate<'a> {
-    /// The labels are those of the line and of the target, unchanged.
+    /// The labels are those of the line and [`LabelPolicy::added`], unchanged.
     Plain,
     /// Relabelling changed the labels to these.
     Changed(LabelPairs<'a>),
@@ -46,17 +46,44 @@ impl<'a> LabelPolicy<'a> {
         let mut is_plain = !normalize_bounds(&mut pairs, kind_of);
         is_plain &= !self.merge(&mut pairs);
         pairs.retain(|(_, value)| !value.is_empty());
-        let rules = &self.job.metric_relabel.compiled;
-        if !rules.is_empty() {
-            let mut before = pairs.clone();
-            if !rules.apply(&mut pairs) {
-                return Ok(SeriesFate::Dropped);
-            }
-            before.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-            is_plain &= before == pairs;
-        }
+        let Some(is_same) = relabel(&self.job.metric_relabel.compiled, &mut pairs) else {
+            return Ok(SeriesFate::Dropped);
+        };
+        is_plain &= is_same;
         check(&pairs, &self.job.limits, self.job.name_validation)?;
-        Ok(if is_plain { SeriesFate::Plain } else { SeriesFate::Changed(pairs) })
+        let external = &self.job.agent_relabel.external_labels;
+        is_plain &= !sent.iter().any(|(name, _)| external.get(name).is_some());
+        let Some(is_same) = self.relabel_of_agent(&mut pairs) else { return Ok(SeriesFate::Dropped) };
+        Ok(if is_plain && is_same { SeriesFate::Plain } else { SeriesFate::Changed(pairs) })
+    }
+
+    /// Returns the labels that a plain series gets: those of the target, and the external labels
+    /// that the target does not have.
+    pub(super) fn added(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let external = self.job.agent_relabel.external_labels.iter();
+        let absent = external.filter(move |label| self.target.get(label.name).is_none());
+        self.target.iter().chain(absent).map(|label| (label.name, label.value))
+    }
+
+    /// Returns the labels of a series about the scrapes of the target; `None` if the rules of the
+    /// agent drop it.
+    pub(super) fn report(self, name: &'a str) -> Option<LabelPairs<'a>> {
+        let pairs = std::iter::once((METRIC_NAME, name)).chain(self.added());
+        let mut pairs: LabelPairs<'a> =
+            pairs.map(|(name, value)| (Cow::Borrowed(name), Cow::Borrowed(value))).collect();
+        relabel(&self.job.agent_relabel.rules, &mut pairs).map(|_| pairs)
+    }
+
+    /// Adds the external labels that are absent, and applies the rules of the agent. Returns
+    /// whether the rules changed nothing; `None` if they drop the series.
+    fn relabel_of_agent(self, pairs: &mut LabelPairs<'a>) -> Option<bool> {
+        let agent = &self.job.agent_relabel;
+        for label in &agent.external_labels {
+            if !pairs.iter().any(|(name, _)| name == label.name) {
+                pairs.push((Cow::Borrowed(label.name), Cow::Borrowed(label.value)));
+            }
+        }
+        relabel(&agent.rules, pairs)
     }
 
     /// Adds the labels of the target. Returns whether a name was in both.
@@ -95,6 +122,19 @@ impl<'a> LabelPolicy<'a> {
         }
         true
     }
+}
+
+/// Applies rules. Returns whether they changed nothing; `None` if they drop the series.
+fn relabel(rules: &RelabelRules, pairs: &mut LabelPairs<'_>) -> Option<bool> {
+    if rules.is_empty() {
+        return Some(true);
+    }
+    let mut before = pairs.clone();
+    if !rules.apply(pairs) {
+        return None;
+    }
+    before.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    Some(before == *pairs)
 }
 
 /// Writes the label `le` of classic histograms and `quantile` of summaries as OpenMetrics does, so

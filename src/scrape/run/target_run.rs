@@ -104,8 +104,13 @@ pub struct ScrapeRun {
     template_backoff: TemplateBackoff,
     /// The bound on the memory of the template and of those of other targets.
     templates: ByteBudget,
-    /// The labels of the target, in the encoding of batches.
+    /// The labels that each plain series gets ([`LabelPolicy::added`]), in the encoding of batches.
     labels: Box<[u8]>,
+    /// The names of series about the scrape that the rules of the agent drop.
+    dropped_reports: Vec<&'static str>,
+    /// The labels of the series about the scrapes before the last change of the target's
+    /// configuration, if that may change them, until the first scrape after it.
+    inherited_reports: Vec<Vec<u8>>,
     metadata_at: Option<Timestamp>,
     has_reported: bool,
     status: ScrapeStatus,
@@ -118,9 +123,10 @@ impl ScrapeRun {
     /// Starts the scrapes of a target.
     pub fn new(target: Arc<ScrapeTarget>, settings: Arc<ScrapeRunSettings>, now: Timestamp) -> ScrapeRun {
         let mut labels = Vec::new();
-        for label in &target.labels {
-            put_label(&mut labels, label.name, label.value);
-        }
+        let policy = LabelPolicy { job: &target.job, target: &target.labels };
+        policy.added().for_each(|(name, value)| put_label(&mut labels, name, value));
+        let mut dropped_reports: Vec<_> = REPORTS.into_iter().chain(EXTRA_REPORTS).collect();
+        dropped_reports.retain(|name| policy.report(name).is_none());
         ScrapeRun {
             schedule: ScrapeSchedule::new(target.interval_ms, target.hash, settings.offset_seed, now),
             known: KnownSeries::new(settings.hash_seed),
@@ -129,6 +135,8 @@ impl ScrapeRun {
             template_backoff: TemplateBackoff::default(),
             templates: settings.templates.clone(),
             labels: labels.into(),
+            dropped_reports,
+            inherited_reports: Vec::new(),
             metadata_at: None,
             has_reported: false,
             status: ScrapeStatus::default(),
@@ -149,7 +157,12 @@ impl ScrapeRun {
     /// get their markers after the first scrape, unless they are in it.
     pub fn adopt(&mut self, target: Arc<ScrapeTarget>, now: Timestamp) {
         let fresh = ScrapeRun::new(target, Arc::clone(&self.settings), now);
-        let before = std::mem::replace(self, fresh);
+        let mut before = std::mem::replace(self, fresh);
+        self.inherited_reports = std::mem::take(&mut before.inherited_reports);
+        let was_scraped = before.has_reported && before.inherited.is_none();
+        if was_scraped && before.target.job.agent_relabel != self.target.job.agent_relabel {
+            self.inherited_reports.extend(before.report_labels());
+        }
         // Without a scrape since the last change, all series are still those that were inherited.
         self.inherited = before.inherited.or(Some(before.known));
         self.status = before.status;
@@ -208,8 +221,8 @@ impl ScrapeRun {
             self.known.fail(|labels, is_histogram| batch.mark(labels, is_histogram));
         }
         self.left_out = batch.take_left_out();
-        self.mark_inherited(&mut batch);
         self.report(&mut batch, facts, counts, error.as_ref());
+        self.mark_inherited(&mut batch);
         self.update_status(facts, counts, error.as_ref());
         ScrapeOutcome { batch, error }
     }
@@ -241,12 +254,23 @@ impl ScrapeRun {
         self.known.fail(|labels, is_histogram| batch.mark(labels, is_histogram));
         self.mark_inherited(&mut batch);
         if self.has_reported {
-            let extra = if self.settings.extra_metrics { &EXTRA_REPORTS[..] } else { &[] };
-            for name in REPORTS.iter().chain(extra) {
-                batch.report(name, &self.labels, crate::model::stale_nan());
-            }
+            self.report_labels().for_each(|labels| batch.mark(&labels, false));
         }
         batch
+    }
+
+    /// Returns the labels of each series about the scrapes that is stored.
+    fn report_labels(&self) -> impl Iterator<Item = Vec<u8>> {
+        let extra = if self.settings.extra_metrics { &EXTRA_REPORTS[..] } else { &[] };
+        REPORTS.iter().chain(extra).filter_map(|name| self.report_series(name))
+    }
+
+    /// Returns the labels of a series about the scrapes; `None` if it is not stored.
+    fn report_series(&self, name: &str) -> Option<Vec<u8>> {
+        let policy = LabelPolicy { job: &self.target.job, target: &self.target.labels };
+        let mut labels = Vec::with_capacity(64 + self.labels.len());
+        policy.report(name)?.iter().for_each(|(name, value)| put_label(&mut labels, name, value));
+        Some(labels)
     }
 
     fn add_samples(
@@ -301,6 +325,7 @@ impl ScrapeRun {
         match live {
             None => self.add_changed(&sent, &all, batch, counts)?,
             Some(live) => {
+                let changed = self.known.changed_labels();
                 for (series, known) in series.zip(live) {
                     let parts = match known.fate {
                         KnownFate::Dropped => {
@@ -308,7 +333,7 @@ impl ScrapeRun {
                             continue;
                         }
                         KnownFate::Plain => [series.raw, &*self.labels],
-                        KnownFate::Changed(at) => [self.known.changed_labels(at), &[]],
+                        KnownFate::Changed(at) => [changed.at(at), &[]],
                     };
                     sink.batch.series(parts);
                     sink.add(&series, known.is_repeated)?;
@@ -395,11 +420,13 @@ impl ScrapeRun {
         let Some(mut inherited) = self.inherited.take() else { return };
         let present: HashSet<u64> =
             batch.batch().series.iter().map(|series| labels_key(series.raw_labels)).collect();
-        inherited.fail(|labels, is_histogram| {
+        let mut mark = |labels: &[u8], is_histogram| {
             if !present.contains(&labels_key(labels)) {
                 batch.mark(labels, is_histogram);
             }
-        });
+        };
+        inherited.fail(&mut mark);
+        std::mem::take(&mut self.inherited_reports).iter().for_each(|labels| mark(labels, false));
     }
 
     fn add_metadata(&mut self, sent: &WriteBatch<'_>, batch: &mut ScrapeBatch) {
@@ -428,11 +455,13 @@ impl ScrapeRun {
     ) {
         self.has_reported = true;
         for (name, value) in self.report_values(facts, counts, error) {
-            batch.report(name, &self.labels, value);
+            if let Some(labels) = self.report_series(name) {
+                batch.report(&labels, value);
+            }
         }
     }
 
-    /// Returns the names and values of the samples about a scrape.
+    /// Returns the names and values of the samples about a scrape that are stored.
     fn report_values(
         &self,
         facts: ScrapeFacts,
@@ -451,6 +480,7 @@ impl ScrapeRun {
             let bytes = if is_too_long { -1.0 } else { number(body_bytes) };
             reports.extend(EXTRA_REPORTS.into_iter().zip([timeout, limit, bytes]));
         }
+        reports.retain(|(name, _)| !self.dropped_reports.contains(name));
         reports
     }
 

@@ -64,7 +64,7 @@ fn stage(recorder: Recorder) -> Stage {
         settings: Arc::default(),
         bodies: ByteBudget::new(1_000_000),
     };
-    let memory = Arc::clone(&recorder) as _;
+    let memory = Some(Arc::clone(&recorder) as _);
     let scrapers = Scrapers::new(ScrapersDeps { of_api: of_file.clone(), of_file, memory, resolver: None });
     Stage { recorder, scrapers, _runtime: runtime }
 }

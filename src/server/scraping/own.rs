@@ -45,11 +45,11 @@ impl Scraping {
             if self.settings.org.is_none() {
                 self.check_is_of_operator(org, now)?;
             }
-            if limits_of(&self.identity, &self.sink.tsdb, org).has_quota() {
+            if limits_of(&self.identity, &self.tsdb, org).has_quota() {
                 return Err("the organisation has a limit of series, memory or disk".to_owned());
             }
         }
-        self.sink.may_write.get().map_or(Ok(()), |check| check(org))?;
+        self.may_write.get().map_or(Ok(()), |check| check(org))?;
         Ok(org)
     }
 
@@ -111,7 +111,7 @@ impl OwnScrape {
             job: Arc::clone(job),
             status: self.status.clone(),
         });
-        self.scraping.scrapers.report_own(own);
+        self.scraping.file.scrapers.report_own(own);
     }
 
     fn store(&mut self, org: OrgId, now: Timestamp) {

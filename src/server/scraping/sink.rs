@@ -1,49 +1,42 @@
-//! Stores scraped samples, and remembers targets for the next start.
+//! Stores scraped samples.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-
-use serde_json::{Map, Value};
 
 use super::commits::ScrapeCommits;
 use super::pool::ScrapePoolThreads;
-use crate::api::views::labels::labels_json;
-use crate::identity::Identity;
 use crate::kv::with_sources;
 use crate::model::{
     Access, HistogramColumns, Labels, MatchOp, Matcher, OrgId, TimeRange, Timestamp, WriteBatch, is_stale,
 };
-use crate::scrape::ScrapeMemory;
 use crate::scrape::run::{ScrapeDone, ScrapeLiveSeries, ScrapeRefusal, ScrapeSink, ScrapeStored, ScrapeWork};
 use crate::tsdb::{AppendReport, Appending, KeyedBatch, LabelsKey, SampleColumns, Tsdb};
 
 /// The most series of a lost target that get markers, inclusive.
 const LIVE_SERIES_MAX: usize = 1_000_000;
-/// The most bytes of the labels of remembered targets, inclusive. Beyond it none are remembered.
-const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 
 /// Checks whether samples of an organisation may be stored here. An error is a sentence.
-pub(super) type WriteCheck = Box<dyn Fn(OrgId) -> Result<(), String> + Send + Sync>;
+pub(super) type WriteCheck = dyn Fn(OrgId) -> Result<(), String> + Send + Sync;
 
-/// The store as scrapes use it.
+/// The store as scrapes use it, and the threads that decode and store responses.
 pub(super) struct StoreSink {
-    pub(super) tsdb: Arc<Tsdb>,
-    pub(super) identity: Arc<Identity>,
+    tsdb: Arc<Tsdb>,
     pub(super) pool: Arc<ScrapePoolThreads>,
-    pub(super) commits: Arc<ScrapeCommits>,
-    /// Unset until the routes exist.
-    pub(super) may_write: OnceLock<WriteCheck>,
+    commits: Arc<ScrapeCommits>,
+    may_write: Box<WriteCheck>,
 }
 
 impl StoreSink {
-    fn check_writes(&self, org: OrgId) -> Result<(), String> {
-        if let Some(may_write) = self.may_write.get() {
-            may_write(org)?;
-        }
-        match self.identity.is_replica() {
-            true => Err("this server is a standby".to_owned()),
-            false => Ok(()),
-        }
+    /// Starts the threads. `may_write` is called for each batch.
+    ///
+    /// # Errors
+    /// That of the operating system.
+    pub(super) fn start(tsdb: &Arc<Tsdb>, may_write: Box<WriteCheck>) -> std::io::Result<Arc<StoreSink>> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let commits = Arc::new(ScrapeCommits::new(Arc::clone(tsdb)));
+        let after_group = Arc::clone(&commits);
+        let pool = ScrapePoolThreads::start(cores.saturating_mul(2), move || after_group.write())?;
+        Ok(Arc::new(StoreSink { tsdb: Arc::clone(tsdb), pool: Arc::new(pool), commits, may_write }))
     }
 }
 
@@ -80,7 +73,7 @@ impl ScrapeSink for StoreSink {
     fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp, done: ScrapeDone) {
         let samples = batch.samples.len().saturating_add(batch.histograms.len());
         let prepare = || self.tsdb.prepare(org, batch, now).map_err(|error| with_sources(&error));
-        match self.check_writes(org).and_then(|()| prepare()) {
+        match (self.may_write)(org).and_then(|()| prepare()) {
             Ok(prepared) => self.add(prepared, samples, done),
             Err(error) => done(Err(error)),
         }
@@ -99,7 +92,7 @@ impl ScrapeSink for StoreSink {
     ) -> Result<(), ScrapeDone> {
         let samples = batch.samples.len();
         let prepare = || self.tsdb.prepare_keyed(org, batch, now).map_err(|error| with_sources(&error));
-        match self.check_writes(org).and_then(|()| prepare()) {
+        match (self.may_write)(org).and_then(|()| prepare()) {
             Ok(Some(prepared)) => self.add(prepared, samples, done),
             Ok(None) => return Err(done),
             Err(error) => done(Err(error)),
@@ -136,54 +129,45 @@ impl ScrapeSink for StoreSink {
     }
 }
 
-impl ScrapeMemory for StoreSink {
-    fn load(&self, org: OrgId) -> Vec<Labels> {
-        match self.identity.scraped_targets(org) {
-            Ok(text) => labels_of(&text),
-            Err(error) => {
-                tracing::warn!(org = org.0, "the targets before the start cannot be read: {error}");
-                Vec::new()
-            }
-        }
-    }
-
-    fn store(&self, org: OrgId, targets: &[Labels]) {
-        if !self.identity.accepts_changes() {
-            return;
-        }
-        let text = text_of(targets);
-        let text = if text.len() > REMEMBERED_BYTES_MAX { String::new() } else { text };
-        if let Err(error) = self.identity.set_scraped_targets(org, text) {
-            tracing::warn!(org = org.0, "the targets are not stored for the next start: {error}");
-        }
-    }
-}
-
-fn text_of(targets: &[Labels]) -> String {
-    match targets.is_empty() {
-        true => String::new(),
-        false => Value::from_iter(targets.iter().map(labels_json)).to_string(),
-    }
-}
-
-fn labels_of(text: &str) -> Vec<Labels> {
-    let targets: Vec<Map<String, Value>> = serde_json::from_str(text).unwrap_or_default();
-    let of_one = |labels: Map<String, Value>| {
-        Labels::from_pairs(
-            labels.into_iter().filter_map(|(name, value)| Some((name, value.as_str()?.to_owned()))),
-        )
-    };
-    targets.into_iter().map(of_one).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
+    use crate::model::{BatchBuilder, Sample};
+
+    const ORG: OrgId = OrgId(1);
+    const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
+
+    /// Stores a sample on a thread of the pool, and returns the result.
+    fn commit(sink: &Arc<StoreSink>, value: f64) -> Result<ScrapeStored, String> {
+        let (sender, received) = mpsc::channel();
+        let own = Arc::clone(sink);
+        let work = move || {
+            let mut batch = BatchBuilder::default();
+            batch.series(&Labels::from_pairs([("__name__", "a")]), [Sample { at: NOW, value }]);
+            let done = Box::new(move |stored| sender.send(stored).expect("received"));
+            own.commit(ORG, &batch.batch(), NOW, done);
+        };
+        assert!(sink.spawn(ORG, Box::new(work), Duration::ZERO));
+        received.recv().expect("a result")
+    }
 
     #[test]
-    fn remembered_targets_are_read_as_they_were_stored() {
-        let targets = vec![Labels::from_pairs([("job", "a"), ("instance", "b\"c")]), Labels::default()];
-        assert_eq!(labels_of(&text_of(&targets)), targets);
-        assert!(labels_of("").is_empty() && labels_of("[{\"a\": 1}").is_empty());
+    fn a_refusing_check_and_a_closed_store_return_a_sentence_and_end_no_thread() {
+        let tsdb = Arc::new(Tsdb::scaffold());
+        let refusing = StoreSink::start(&tsdb, Box::new(|_| Err("not here".to_owned()))).expect("threads");
+        assert_eq!(commit(&refusing, 1.0), Err("not here".to_owned()));
+        let sink = StoreSink::start(&tsdb, Box::new(|_| Ok(()))).expect("threads");
+        assert_eq!(commit(&sink, 1.0), Ok(ScrapeStored::default()));
+        let refused = commit(&sink, 2.0).expect("stored in part");
+        assert_eq!(refused.refused, 1, "another value at the same time");
+        tsdb.close();
+        for _ in 0..64 {
+            assert!(commit(&sink, 3.0).is_err());
+        }
+        assert!(sink.live_series(ORG, &Labels::default(), NOW).len() <= 1);
+        sink.pool.stop();
+        assert!(!sink.spawn(ORG, Box::new(|| ()), Duration::ZERO));
     }
 }

@@ -36,6 +36,7 @@ pub(in crate::scrape::run) fn job() -> ScrapeJob {
         enable_compression: true,
         metric_relabel: ScrapeRules::default(),
         relabel: ScrapeRules::default(),
+        agent_relabel: Arc::default(),
         discoveries: Vec::new(),
     }
 }

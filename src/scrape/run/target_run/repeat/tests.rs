@@ -1,5 +1,7 @@
 //! Scrapes by the template of a body, compared with scrapes that decode each body.
 
+mod agent;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +10,9 @@ use proptest::sample::select;
 
 use super::*;
 use crate::ingest::text::Format;
-use crate::model::{ByteBudget, Timestamp, WriteBatch};
+use crate::model::{ByteBudget, Labels, Timestamp, WriteBatch};
 use crate::relabel::{RelabelRule, RelabelRules};
-use crate::scrape::config::ScrapeJob;
+use crate::scrape::config::{AgentRelabel, ScrapeJob};
 use crate::scrape::run::target_run::ScrapeRunSettings;
 use crate::scrape::run::target_run::tests::{KeyedLabels, formatted_batch, job, target};
 use crate::scrape::run::{ScrapeError, ScrapeFormat};
@@ -223,13 +225,20 @@ fn jobs() -> Vec<ScrapeJob> {
             {"regex": "secret|x", "action": "labeldrop"}]"#,
     )
     .expect("rules");
-    let mut all = [(); 4].map(|()| job());
+    let mut all = [(); 5].map(|()| job());
     all[1].honor_labels = true;
     all[1].metric_relabel.compiled = RelabelRules::parse(&rules).expect("valid");
     all[2].honor_timestamps = false;
     all[2].limits.sample_limit = 4;
     all[3].track_timestamps_staleness = true;
     all[3].limits.label_limit = 4;
+    let external = Labels::from_pairs([("x", "external"), ("zone", "eu")]);
+    let rules: Vec<RelabelRule> = serde_json::from_str(
+        r#"[{"source_labels": ["__name__"], "regex": "b|scrape_series_added", "action": "drop"}]"#,
+    )
+    .expect("rules");
+    let rules = RelabelRules::parse(&rules).expect("valid");
+    all[4].agent_relabel = Arc::new(AgentRelabel { external_labels: external, rules });
     Vec::from(all)
 }
 
@@ -250,14 +259,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         16 => scrape.prop_map(|(shape, values)| Step::Scrape(shape, values)),
         1 => Just(Step::Fail),
-        1 => (0..4_usize).prop_map(Step::Reload),
+        1 => (0..5_usize).prop_map(Step::Reload),
     ];
     prop::collection::vec(step, 1..24)
 }
 
 proptest! {
     #[test]
-    fn templates_change_no_batch(shapes in shapes(), first in 0..4_usize, steps in steps()) {
+    fn templates_change_no_batch(shapes in shapes(), first in 0..5_usize, steps in steps()) {
         let jobs = jobs();
         let mut both = [plenty(), ByteBudget::new(0)].map(|budget| ScrapedTarget::new(jobs[first].clone(), &budget));
         for step in steps {
