@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::encode::{
     CompressionError, EncodedRequest, OutgoingSeries, RequestEncoder, WriteVersion, label_fields,
+    labels_of_fields,
 };
 use super::received::{ReceivedBody, join};
 use crate::model::{ByteCharge, Exemplar, Histogram, Labels, MetricMetadata, Sample, StartChange, Timestamp};
@@ -14,16 +15,28 @@ use crate::tsdb::{Description, LogPosition};
 /// A series as the target gets it.
 #[derive(Debug)]
 pub(super) struct ForwardedSeries {
-    /// The labels after relabelling.
+    /// The labels after relabelling; empty if there are only `label_fields`.
     labels: Labels,
-    metadata: Option<Description>,
+    metadata: Option<Arc<Description>>,
     /// The labels as fields of version 1.0, once a request of that version had the series.
     label_fields: OnceLock<Box<[u8]>>,
 }
 
 impl ForwardedSeries {
-    pub(super) fn new(labels: Labels, metadata: Option<Description>) -> ForwardedSeries {
+    pub(super) fn new(labels: Labels, metadata: Option<Arc<Description>>) -> ForwardedSeries {
         ForwardedSeries { labels, metadata, label_fields: OnceLock::new() }
+    }
+
+    /// Returns a series for requests of version 1.0, from its labels as fields.
+    pub(super) fn encoded(label_fields: Box<[u8]>, metadata: Option<Arc<Description>>) -> ForwardedSeries {
+        ForwardedSeries { labels: Labels::default(), metadata, label_fields: label_fields.into() }
+    }
+
+    fn as_text(&self) -> String {
+        match self.label_fields.get().filter(|_| self.labels.is_empty()) {
+            Some(fields) => labels_of_fields(fields).to_string(),
+            None => self.labels.to_string(),
+        }
     }
 }
 
@@ -159,7 +172,7 @@ impl SampleBatch {
 
     /// Returns its first series as text.
     pub(super) fn first_series(&self) -> String {
-        self.items.first().map(|item| item.series.labels.to_string()).unwrap_or_default()
+        self.items.first().map(|item| item.series.as_text()).unwrap_or_default()
     }
 
     /// Splits the batch in halves; the first is sent first. Returns the batch itself if it has one

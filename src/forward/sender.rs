@@ -12,17 +12,18 @@
 //! but 2xx gets a batch again. So each sample arrives at least once, and again after a restart
 //! within the last seconds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::{ForwardedSeries, ForwardedValue, Item, SampleBatch, first_ms};
-use super::encode::{BodyCompression, RequestEncoder, WriteVersion};
+use super::encode::{BodyCompression, RequestEncoder, WriteVersion, labels_of_fields};
 use super::received::{BodyFormat, ReceivedQueue};
 use super::series_cache::SeriesCache;
 use super::starts::SeriesStarts;
 use super::status::{ForwardCounts, RefusedBody, SenderState};
 use crate::entropy::Entropy;
+use crate::ingest::prompb::put_label;
 use crate::model::{Access, Labels, OrgId, Pace, Sample, Timestamp, families_of};
 use crate::outbound::Bytes;
 use crate::relabel::{LabelPairs, RelabelRules};
@@ -53,6 +54,8 @@ const IDLE: Duration = Duration::from_secs(60);
 const PASS_PAUSE: Duration = Duration::from_secs(60);
 /// The longest time that a received body waits for others that are sent in the same request.
 const PASS_WAIT: Duration = Duration::from_millis(200);
+/// The metrics whose metadata is remembered. All are forgotten at this number.
+const METRICS_MAX: usize = 1 << 16;
 /// The first delay of a repeated request.
 const BACKOFF_MIN: Duration = Duration::from_millis(30);
 /// The longest delay of a repeated request, unless the target asks for a longer one.
@@ -245,7 +248,13 @@ struct SendQueue {
     series: SeriesCache,
     starts: SeriesStarts,
     /// Metadata by family.
-    metadata: BTreeMap<Arc<str>, Description>,
+    metadata: BTreeMap<Arc<str>, Arc<Description>>,
+    /// The metadata of the series with the same number of [`Tsdb::each_series_label`].
+    metadata_by_number: HashMap<u32, Option<Arc<Description>>>,
+    /// Whether requests are of version 1.0.
+    is_v1: bool,
+    /// The labels of a series as fields of version 1.0.
+    fields: Vec<u8>,
     scratch: Vec<LogSample>,
     read_samples: u64,
     is_dropped: bool,
@@ -279,6 +288,9 @@ impl Sender {
             series: SeriesCache::default(),
             starts: SeriesStarts::default(),
             metadata: BTreeMap::new(),
+            metadata_by_number: HashMap::new(),
+            is_v1: version == WriteVersion::V1,
+            fields: Vec::new(),
             scratch: Vec::new(),
             read_samples: 0,
             is_dropped: false,
@@ -531,6 +543,7 @@ impl Sender {
     fn fall_back(&mut self, shard: usize, batch: SampleBatch) {
         self.agreed = true;
         self.encoder = RequestEncoder::new(WriteVersion::V1, BodyCompression::Snappy, REQUEST_BYTES_MAX);
+        self.queue.is_v1 = true;
         if let Some(shard) = self.queue.shards.get_mut(shard) {
             shard.waiting.push_front(batch);
         }
@@ -716,7 +729,8 @@ impl SendQueue {
         let snapshot = self.tsdb.snapshot(&Access::whole(self.options.org));
         // An endless pace stops nothing.
         if let Ok(listed) = snapshot.paced(&Pace::endless()).metadata(None, usize::MAX) {
-            self.metadata = listed.items.into_iter().map(|one| (Arc::clone(&one.name), one)).collect();
+            self.metadata =
+                listed.items.into_iter().map(|one| (Arc::clone(&one.name), Arc::new(one))).collect();
         }
     }
 
@@ -784,10 +798,11 @@ impl SendQueue {
                         help: metric.help.into(),
                         unit: metric.unit.into(),
                     };
-                    self.metadata.insert(name, found);
+                    self.metadata.insert(name, Arc::new(found));
                 }
                 // Series get their metadata when they are next looked up.
                 self.series.clear();
+                self.metadata_by_number.clear();
             }
             TailContent::Dropped => self.is_dropped = true,
             TailContent::Series(_)
@@ -819,8 +834,11 @@ impl SendQueue {
         series
     }
 
-    fn relabelled(&self, id: u32) -> Option<ForwardedSeries> {
+    fn relabelled(&mut self, id: u32) -> Option<ForwardedSeries> {
         let SenderOptions { org, rules, tenant_label, .. } = &self.options;
+        if self.is_v1 && rules.is_empty() && tenant_label.is_none() {
+            return self.encoded(id);
+        }
         let labels = self.tsdb.series_labels(*org, SeriesId(id))?;
         let metadata = self.metadata_of(labels.metric_name());
         if rules.is_empty() && tenant_label.is_none() {
@@ -840,7 +858,26 @@ impl SendQueue {
         Some(ForwardedSeries::new(labels, metadata))
     }
 
-    fn metadata_of(&self, name: &str) -> Option<Description> {
+    /// Returns an unchanged series for requests of version 1.0.
+    fn encoded(&mut self, id: u32) -> Option<ForwardedSeries> {
+        let SendQueue { tsdb, options, fields, .. } = self;
+        fields.clear();
+        let put = |name: &str, value: &str| put_label(name, value, fields);
+        let number = tsdb.each_series_label(options.org, SeriesId(id), put)?;
+        let fields: Box<[u8]> = fields.as_slice().into();
+        if let Some(known) = self.metadata_by_number.get(&number) {
+            return Some(ForwardedSeries::encoded(fields, known.clone()));
+        }
+        let labels = labels_of_fields(&fields);
+        let metadata = self.metadata_of(labels.metric_name());
+        if self.metadata_by_number.len() >= METRICS_MAX {
+            self.metadata_by_number.clear();
+        }
+        self.metadata_by_number.insert(number, metadata.clone());
+        Some(ForwardedSeries::encoded(fields, metadata))
+    }
+
+    fn metadata_of(&self, name: &str) -> Option<Arc<Description>> {
         families_of(name).find_map(|family| self.metadata.get(family)).cloned()
     }
 }

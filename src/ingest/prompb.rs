@@ -10,12 +10,15 @@ use crate::model::{BucketSpan, Histogram, HistogramCounts, Labels, Timestamp};
 
 /// Appends the field 1 of a `TimeSeries`, an `Exemplar` or a `ChunkedSeries` for each label.
 pub(crate) fn put_labels(labels: &Labels, out: &mut Vec<u8>) {
+    labels.iter().for_each(|label| put_label(label.name, label.value, out));
+}
+
+/// Appends the field 1 of such a message for one label.
+pub(crate) fn put_label(name: &str, value: &str, out: &mut Vec<u8>) {
     let bytes = |text: &str| varint_bytes(text.len() as u64).saturating_add(text.len()).saturating_add(1);
-    for label in labels {
-        put_head(1, bytes(label.name).saturating_add(bytes(label.value)), out);
-        put_text(1, label.name, out);
-        put_text(2, label.value, out);
-    }
+    put_head(1, bytes(name).saturating_add(bytes(value)), out);
+    put_text(1, name, out);
+    put_text(2, value, out);
 }
 
 /// Returns the bytes that [`put_sample`] appends.

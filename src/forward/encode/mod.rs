@@ -16,6 +16,7 @@ mod symbols;
 mod tests;
 
 use crate::ingest::prompb::put_labels;
+use crate::ingest::remote_write;
 use crate::model::{Exemplar, Histogram, Labels, MetricMetadata, Sample, StartChange, Timestamp};
 use symbols::SymbolTable;
 
@@ -76,7 +77,7 @@ impl BodyCompression {
 /// Part of one series, borrowed from its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct OutgoingSeries<'a> {
-    /// The label set.
+    /// The label set. Version 1.0 does not read it if there are `label_fields`.
     pub labels: &'a Labels,
     /// The result of [`label_fields`], if the sender keeps it. It makes requests of version 1.0
     /// cheaper.
@@ -123,6 +124,18 @@ pub fn label_fields(labels: &Labels) -> Box<[u8]> {
     let mut fields = Vec::with_capacity(bytes);
     put_labels(labels, &mut fields);
     fields.into()
+}
+
+/// Returns the labels of [`label_fields`].
+pub fn labels_of_fields(fields: &[u8]) -> Labels {
+    let mut pairs = Vec::new();
+    // The fields were encoded here.
+    let parsed = remote_write::parse_labels(fields, &mut pairs);
+    let text = |bytes| String::from_utf8_lossy(bytes);
+    match parsed {
+        Ok(()) => Labels::from_pairs(pairs.into_iter().map(|(name, value)| (text(name), text(value)))),
+        Err(_) => Labels::default(),
+    }
 }
 
 /// Numbers of entries in a request.

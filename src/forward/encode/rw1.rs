@@ -33,7 +33,10 @@ pub(super) fn put_series(buffers: &mut Buffers, of: &OutgoingSeries<'_>, run: &R
         return;
     }
     message.clear();
-    put_labels(of.labels, message);
+    match of.label_fields.is_empty() {
+        true => put_labels(of.labels, message),
+        false => message.extend_from_slice(of.label_fields),
+    }
     for sample in run.samples {
         put_sample(sample.at, sample.value, message);
     }

@@ -420,6 +420,7 @@ proptest! {
         for _ in 0..2 {
             for sent in &all {
                 let fields = label_fields(&sent.labels);
+                prop_assert_eq!(&labels_of_fields(&fields), &sent.labels);
                 encoder.push(&OutgoingSeries { label_fields: &fields, ..sent.outgoing() }).unwrap();
             }
             prop_assert_eq!(&encoder.finish().unwrap(), &encoded(&all, version, BodyCompression::Snappy));

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ingest::{DecodeLimits, DecodeScratch, remote_write, remote_write2};
-use crate::model::{BatchBuilder, WriteBatch};
+use crate::model::{BatchBuilder, MetricKind, WriteBatch};
 use crate::tsdb::tests::{Opened, open_with};
 use crate::tsdb::{ConsumerId, ConsumerKind, Options};
 
@@ -500,6 +500,39 @@ fn the_first_sample_that_is_not_acknowledged_is_known_whatever_came_after_it() {
     assert_eq!(sender.first_queued_ms(), Some(NOW.plus_ms(-40_000).as_ms()), "in flight");
     sender.answered(request.shard, Answer::Accepted { written: None }, Duration::ZERO, NOW);
     assert_eq!(sender.first_queued_ms(), None);
+}
+
+#[test]
+fn requests_of_version_1_have_the_labels_and_metadata_of_each_series() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let write = |kind, name: &str| {
+        let mut batch = BatchBuilder::default();
+        batch.series(&Labels::from_pairs([("__name__", name)]), [Sample { at: NOW, value: 1.0 }]);
+        batch.describe(name, kind, "h", "");
+        store.tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
+    };
+    write(MetricKind::Gauge, "a");
+    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    let described = |sender: &mut Sender| {
+        let end = wait_until_readable(&store.tsdb);
+        while sender.read_position() < end {
+            sender.fill(Duration::ZERO).expect("read");
+        }
+        sender.flush();
+        let request = sender.request(Duration::ZERO, NOW).expect("samples");
+        sender.answered(request.shard, Answer::Accepted { written: None }, Duration::ZERO, NOW);
+        let mut scratch = DecodeScratch::default();
+        let batch = remote_write::decode(&request.body, &DecodeLimits::default(), &mut scratch);
+        let batch = batch.expect("decodes");
+        batch.metadata.iter().map(|one| (one.name.to_owned(), one.kind)).collect::<Vec<_>>()
+    };
+    assert_eq!(described(&mut sender), [("a".to_owned(), MetricKind::Gauge)]);
+    // A later description counts for series that are known.
+    write(MetricKind::Counter, "a");
+    write(MetricKind::Gauge, "b");
+    let both = [("a".to_owned(), MetricKind::Counter), ("b".to_owned(), MetricKind::Gauge)];
+    assert_eq!(described(&mut sender), both);
 }
 
 #[test]

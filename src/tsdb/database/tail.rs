@@ -99,6 +99,18 @@ impl Tsdb {
         self.stores.org(org)?.table().labels(series.0)
     }
 
+    /// Calls `each` with the names and values of a series' labels, in the order of the names.
+    /// Returns a number that only series of the same metric have; none if the organisation has no
+    /// such series. New series of the organisation wait meanwhile.
+    pub fn each_series_label(
+        &self,
+        org: OrgId,
+        series: SeriesId,
+        each: impl FnMut(&str, &str),
+    ) -> Option<u32> {
+        self.stores.org(org)?.table().each_label(series.0, each)
+    }
+
     /// Returns the time of the newest stored sample of an organisation.
     pub fn newest_sample(&self, org: OrgId) -> Option<Timestamp> {
         self.stores.org(org)?.usage.newest()

@@ -539,6 +539,20 @@ impl Table {
         Labels::from_sorted(labels)
     }
 
+    /// Calls `each` with the names and values of a series' labels, in the order of the names.
+    /// Returns the number of the series' family.
+    pub(in crate::tsdb) fn each_label(&self, id: u32, mut each: impl FnMut(&str, &str)) -> Option<u32> {
+        let number = self.family_of(id)?;
+        let (family, row) = self.row_of(id)?;
+        for (name, column) in family.names.iter().zip(&family.columns) {
+            let value = column.code(row).and_then(|code| self.values(*name)?.text(code));
+            if let (Some(name), Some(value)) = (self.names.text(*name), value) {
+                each(name, value);
+            }
+        }
+        Some(number)
+    }
+
     /// Returns the labels of a series.
     pub(in crate::tsdb) fn labels(&self, id: u32) -> Option<Labels> {
         let (family, row) = self.row_of(id)?;
@@ -585,6 +599,14 @@ mod tests {
         );
         assert_eq!(table.labels(1).map(|l| l.to_string()).as_deref(), Some(r#"{__name__="up", job="b"}"#));
         assert_eq!(table.labels(3), None);
+        let each = |id| {
+            let mut pairs = Vec::new();
+            let number = table.each_label(id, |name, value| pairs.push((name.to_owned(), value.to_owned())));
+            number.map(|number| (number, Labels::from_pairs(pairs)))
+        };
+        let expected = |number, id| table.labels(id).map(|labels| (number, labels));
+        assert_eq!([each(0), each(1), each(2)], [expected(0, 0), expected(0, 1), expected(1, 2)]);
+        assert_eq!(each(3), None);
         assert_eq!(table.families.len(), 2);
         assert_eq!(
             (table.families_of("up"), table.families.first().map(|family| &*family.ids)),
