@@ -95,6 +95,8 @@ pub(super) struct SampleBatch {
     items: Vec<Item>,
     first_seq: u64,
     first_ms: Option<i64>,
+    /// The number of samples and histograms.
+    samples: u64,
     /// The number of requests that may still be sent to find the refused samples, for all parts of
     /// a batch.
     splits_left: Arc<AtomicU32>,
@@ -110,7 +112,6 @@ pub(super) struct SampleBatch {
 #[derive(Debug)]
 struct ReceivedRecords {
     first: LogPosition,
-    samples: u64,
     _charges: Vec<ByteCharge>,
 }
 
@@ -127,7 +128,18 @@ impl SampleBatch {
     fn of(items: Vec<Item>, splits_left: Arc<AtomicU32>) -> SampleBatch {
         let first_seq = items.iter().map(|item| item.seq).min().unwrap_or(u64::MAX);
         let first_ms = first_ms(&items);
-        SampleBatch { items, first_seq, first_ms, splits_left, attempts: 0, body: None, received: None }
+        let is_sample = |item: &&Item| !matches!(item.value, ForwardedValue::Exemplar(_));
+        let samples = items.iter().filter(is_sample).count() as u64;
+        SampleBatch {
+            items,
+            first_seq,
+            first_ms,
+            samples,
+            splits_left,
+            attempts: 0,
+            body: None,
+            received: None,
+        }
     }
 
     /// Creates a batch of bodies that are passed on as they were received. `None` if they cannot be
@@ -141,10 +153,11 @@ impl SampleBatch {
             items: Vec::new(),
             first_seq: span.first.0,
             first_ms: Some(span.newest_ms),
+            samples,
             splits_left: Arc::default(),
             attempts: 0,
             body: Some(join(&bytes)?),
-            received: Some(ReceivedRecords { first: span.first, samples, _charges: charges }),
+            received: Some(ReceivedRecords { first: span.first, _charges: charges }),
         })
     }
 
@@ -159,10 +172,8 @@ impl SampleBatch {
     }
 
     /// Returns the number of samples and histograms.
-    pub(super) fn samples(&self) -> u64 {
-        let is_sample = |item: &&Item| !matches!(item.value, ForwardedValue::Exemplar(_));
-        let received = self.received.as_ref().map(|received| received.samples);
-        received.unwrap_or_else(|| self.items.iter().filter(is_sample).count() as u64)
+    pub(super) const fn samples(&self) -> u64 {
+        self.samples
     }
 
     /// Returns the newest time among the samples of its first log record.
