@@ -212,7 +212,7 @@ pub struct Sender {
     /// Whether the target has shown that it understands the protocol.
     agreed: bool,
     rng: Entropy,
-    /// The number of log bytes and samples read, from which the backlog is estimated.
+    /// The number of log bytes that were read or skipped, from which the backlog is estimated.
     read_bytes: u64,
     counts: ForwardCounts,
     state: SenderState,
@@ -400,11 +400,13 @@ impl Sender {
             return PassStep::Waits;
         }
         let bodies = received.pop(run.bodies);
-        let last = bodies.last().map(|body| body.span.last);
+        let Some(last) = bodies.last().map(|body| body.span.last) else { return PassStep::ReadsLog };
         let Some(batch) = SampleBatch::of_received(bodies) else { return PassStep::ReadsLog };
-        if let Some(last) = last {
-            self.tail.skip_to(LogPosition(last.0.saturating_add(1)));
-        }
+        let end = LogPosition(last.0.saturating_add(1));
+        let log_bytes = |from| self.queue.tsdb.log_bytes_from(from);
+        self.read_bytes += log_bytes(self.tail.position()).saturating_sub(log_bytes(end));
+        self.queue.read_samples += batch.samples();
+        self.tail.skip_to(end);
         self.queue.pass(batch);
         self.has_passed = true;
         PassStep::Passed

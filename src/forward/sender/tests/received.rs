@@ -117,6 +117,27 @@ fn as_many_bodies_are_joined_as_a_request_may_have_without_waiting() {
 }
 
 #[test]
+fn the_backlog_is_estimated_from_bodies_that_were_passed_on() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let received = Arc::default();
+    let mut sender = passing(&store, &received);
+    let mut now = Duration::ZERO;
+    for ms in 0..3 {
+        receive(&store, &received, &round(FEWEST, ms * 1_000 - 90_000));
+    }
+    bodies(&store, &mut sender, &mut now);
+    assert_eq!(sender.counts().passed_requests, 1);
+    for ms in 3..7 {
+        receive(&store, &received, &round(FEWEST, ms * 1_000 - 90_000));
+    }
+    wait_until_readable(&store.tsdb);
+    let lag = sender.lag_samples(store.tsdb.log_bytes_from(sender.read_position()));
+    let expected = u64::from(4 * FEWEST);
+    assert!((expected / 2..expected * 2).contains(&lag), "{lag} samples");
+}
+
+#[test]
 fn a_body_with_a_refused_or_changed_sample_is_not_passed_on() {
     let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
