@@ -135,6 +135,8 @@ mod tests {
 
     use super::*;
     use crate::model::{BatchBuilder, Sample};
+    use crate::tsdb::Options;
+    use crate::tsdb::tests::open_with;
 
     const ORG: OrgId = OrgId(1);
     const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
@@ -155,7 +157,9 @@ mod tests {
 
     #[test]
     fn a_refusing_check_and_a_closed_store_return_a_sentence_and_end_no_thread() {
-        let tsdb = Arc::new(Tsdb::scaffold());
+        let dir = crate::kv::scratch::temporary_folder().expect("a folder");
+        let (store, _) = open_with(dir.path(), Options::default());
+        let tsdb = Arc::clone(&store.tsdb);
         let refusing = StoreSink::start(&tsdb, Box::new(|_| Err("not here".to_owned()))).expect("threads");
         assert_eq!(commit(&refusing, 1.0), Err("not here".to_owned()));
         let sink = StoreSink::start(&tsdb, Box::new(|_| Ok(()))).expect("threads");
