@@ -225,8 +225,6 @@ pub struct Sender {
     has_passed: bool,
     /// Since when the next received bodies wait for others.
     run_since: Option<Duration>,
-    /// When they are passed on.
-    pass_due: Option<Duration>,
 }
 
 /// A step of [`Sender::fill`].
@@ -313,7 +311,6 @@ impl Sender {
             pass_at: Duration::ZERO,
             has_passed: false,
             run_since: None,
-            pass_due: None,
         })
     }
 
@@ -337,7 +334,6 @@ impl Sender {
     /// all other cases the position stays.
     pub fn fill(&mut self, now: Duration) -> Result<(), TailError> {
         self.reshard(now);
-        self.pass_due = None;
         let mut read = 0;
         while read < RECORDS_AT_ONCE && !self.changes_shards() && !self.queue.is_full() {
             match self.pass_next(now) {
@@ -384,9 +380,8 @@ impl Sender {
             self.run_since = None;
             return PassStep::ReadsLog;
         };
-        let due = self.run_since.get_or_insert(now).saturating_add(PASS_WAIT);
-        if !run.is_full && now < due {
-            self.pass_due = Some(due);
+        let since = *self.run_since.get_or_insert(now);
+        if !run.is_full && now < since.saturating_add(PASS_WAIT) {
             return PassStep::Waits;
         }
         self.run_since = None;
@@ -410,6 +405,13 @@ impl Sender {
         self.queue.pass(batch);
         self.has_passed = true;
         PassStep::Passed
+    }
+
+    /// Returns when received bodies are passed on that wait for others, unless there is no room for
+    /// them yet.
+    fn pass_due(&self) -> Option<Duration> {
+        let since = self.run_since.filter(|_| !self.changes_shards() && !self.queue.is_full());
+        since.map(|since| since.saturating_add(PASS_WAIT))
     }
 
     /// Counts records that the consumer lost before this sender began.
@@ -639,13 +641,13 @@ impl Sender {
             (None, false, _) => Some(shard.retry_at),
             (None, true, Some(since)) => Some(since.saturating_add(self.queue.options.wait)),
         };
-        let next = self.queue.shards.iter().filter_map(due).chain(self.pass_due).min();
+        let next = self.queue.shards.iter().filter_map(due).chain(self.pass_due()).min();
         next.map_or(longest, |next| next.saturating_sub(now).min(longest))
     }
 
     /// Returns whether a record could be read now.
     pub fn can_read(&self) -> bool {
-        let waits = self.changes_shards() || self.pass_due.is_some() || self.queue.is_full();
+        let waits = self.changes_shards() || self.pass_due().is_some() || self.queue.is_full();
         !waits && self.tail.ready_records() > 0
     }
 

@@ -75,8 +75,6 @@ struct BodyDescription {
     /// Labels for every series. They replace the sender's labels; the labels of the API key replace
     /// them.
     labels: Vec<(Box<str>, Box<str>)>,
-    /// The encoding of a body of remote write.
-    format: Option<BodyFormat>,
 }
 
 /// The decoder of a body.
@@ -334,9 +332,10 @@ impl IngestJob {
 
     /// Returns the body, if a target takes its format and its series are stored as they were sent.
     fn received(&self, body: &Bytes) -> Option<(BodyFormat, Bytes)> {
-        let format = self.body.format?;
-        let changes_labels = self.deps.relabel.is_some() || !self.forced_labels().is_empty();
-        if changes_labels || !self.deps.received.wants(self.access.org, format) {
+        let BodyDecoder::Borrowing(protocol) = self.body.decoder else { return None };
+        let format = remote::body_format(protocol);
+        let is_wanted = self.deps.received.wants(self.access.org, format);
+        if !is_wanted || self.deps.relabel.is_some() || !self.forced_labels().is_empty() {
             return None;
         }
         let is_small = body.len() <= RECEIVED_COPY_MAX;

@@ -171,7 +171,7 @@ fn drain(
             continue;
         }
         let idle = sender.idle_for(*now, Duration::from_secs(3_600));
-        if sender.position() == sender.read_position() && sender.pass_due.is_none() {
+        if sender.position() == sender.read_position() && sender.pass_due().is_none() {
             return;
         }
         *now = now.saturating_add(idle.max(Duration::from_millis(1)));

@@ -181,7 +181,6 @@ fn describe_body(format: ImportFormat, parts: &Parts, now: Timestamp) -> ApiResu
     Ok(BodyDescription {
         decoder: BodyDecoder::Translating { gzip, format: TranslatedFormat::Import(decode) },
         labels,
-        format: None,
     })
 }
 

@@ -51,8 +51,7 @@ pub(in crate::api) async fn export_as(
             .ok_or_else(|| unsupported("Content-Type: application/x-protobuf or application/json"))?;
         let gzip = gzip.ok_or_else(|| unsupported("Content-Encoding: gzip, or none"))?;
         let format = TranslatedFormat::Otlp(encoding);
-        let decoder = BodyDecoder::Translating { gzip, format };
-        Ok(BodyDescription { decoder, labels: Vec::new(), format: None })
+        Ok(BodyDescription { decoder: BodyDecoder::Translating { gzip, format }, labels: Vec::new() })
     })
     .await?;
     let encoding = encoding.unwrap_or(otlp::Encoding::Protobuf);

@@ -48,8 +48,7 @@ pub(in crate::api) async fn write_as(
     let protocol = protocol(request.headers());
     let outcome = handle(deps, access, request, |_| {
         let protocol = protocol.ok_or_else(|| unsupported(EXPECTED))?;
-        let decoder = BodyDecoder::Borrowing(protocol);
-        Ok(BodyDescription { decoder, labels: Vec::new(), format: Some(body_format(protocol)) })
+        Ok(BodyDescription { decoder: BodyDecoder::Borrowing(protocol), labels: Vec::new() })
     })
     .await?;
     let counts = protocol.filter(|protocol| protocol.reports_written);
@@ -63,7 +62,8 @@ fn protocol(headers: &HeaderMap) -> Option<&'static Protocol> {
         .find(|protocol| (protocol.accepts_type)(content_type) && (protocol.accepts_encoding)(encoding))
 }
 
-fn body_format(protocol: &Protocol) -> BodyFormat {
+/// Returns the encoding of the bodies that a protocol decodes.
+pub(super) fn body_format(protocol: &Protocol) -> BodyFormat {
     let is_zstd = (protocol.accepts_encoding)("zstd");
     BodyFormat {
         version: if protocol.reports_written { WriteVersion::V2 } else { WriteVersion::V1 },

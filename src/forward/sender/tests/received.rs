@@ -46,144 +46,152 @@ fn round(count: u32, ms: i64) -> Vec<(u32, i64, f64)> {
     (0..count).map(|number| (number, ms, f64::from(number) + ms as f64)).collect()
 }
 
-/// Sends everything, and returns the bodies in their order.
-fn bodies(store: &Opened, sender: &mut Sender, now: &mut Duration) -> Vec<Bytes> {
-    wait_until_readable(&store.tsdb);
-    let mut sent = Vec::new();
-    loop {
-        sender.fill(*now).expect("read");
-        sender.flush();
-        let Some(request) = sender.request(*now, NOW) else {
-            let Some(due) = sender.pass_due else { return sent };
-            *now = due;
-            continue;
-        };
-        sent.push(request.body);
-        sender.answered(request.shard, Answer::Accepted { written: None }, *now, NOW);
+/// A sender that passes on bodies, with its store and its target.
+struct Passing {
+    store: Opened,
+    received: Arc<ReceivedBodies>,
+    sender: Sender,
+    target: FakeTarget,
+    now: Duration,
+    written: Vec<(u32, i64, f64)>,
+    _dir: tempfile::TempDir,
+}
+
+impl Passing {
+    fn new() -> Passing {
+        Passing::after(&[])
+    }
+
+    /// Starts the sender once these samples are in the log.
+    fn after(rounds: &[Vec<(u32, i64, f64)>]) -> Passing {
+        let dir = tempfile::tempdir().expect("made");
+        let (store, received) = (open(dir.path()), Arc::default());
+        rounds.iter().for_each(|samples| write(&store.tsdb, ORG, samples));
+        let sender = passing(&store, &received);
+        let (target, now, written) = (FakeTarget::default(), Duration::ZERO, rounds.concat());
+        Passing { store, received, sender, target, now, written, _dir: dir }
+    }
+
+    fn receive(&mut self, samples: &[(u32, i64, f64)]) -> Bytes {
+        self.written.extend(samples);
+        receive(&self.store, &self.received, samples)
+    }
+
+    /// Sends everything, and returns the bodies in their order.
+    fn bodies(&mut self) -> Vec<Bytes> {
+        wait_until_readable(&self.store.tsdb);
+        let Passing { sender, now, .. } = self;
+        let mut sent = Vec::new();
+        loop {
+            sender.fill(*now).expect("read");
+            sender.flush();
+            let Some(request) = sender.request(*now, NOW) else {
+                let Some(due) = sender.pass_due() else { return sent };
+                *now = due;
+                continue;
+            };
+            sent.push(request.body);
+            sender.answered(request.shard, Answer::Accepted { written: None }, *now, NOW);
+        }
+    }
+
+    /// Sends everything to the target, and checks that it arrived.
+    fn send_all(&mut self) {
+        wait_until_readable(&self.store.tsdb);
+        drain(&mut self.sender, &mut self.target, &mut self.now, || TargetFault::None);
+        assert_complete(&self.written, &self.target.arrived);
     }
 }
 
 #[test]
 fn bodies_are_passed_on_as_they_were_received_unless_other_records_come_first() {
-    let dir = tempfile::tempdir().expect("made");
-    let store = open(dir.path());
-    let received = Arc::default();
-    let mut sender = passing(&store, &received);
-    let mut now = Duration::ZERO;
-    let one = receive(&store, &received, &round(FEWEST, -9_000));
-    assert_eq!(bodies(&store, &mut sender, &mut now), [one]);
-    assert_eq!(now, PASS_WAIT);
+    let mut test = Passing::new();
+    let one = test.receive(&round(FEWEST, -9_000));
+    assert_eq!(test.bodies(), [one]);
+    assert_eq!(test.now, PASS_WAIT);
     // Bodies are joined. Records of another organisation are skipped.
-    let mut all: Vec<Bytes> =
-        (0..3).map(|ms| receive(&store, &received, &round(FEWEST, ms * 1_000 - 8_000))).collect();
-    write(&store.tsdb, OrgId(9), &[(1, -5_000, 1.0)]);
-    all.push(receive(&store, &received, &round(FEWEST + 7, -5_000)));
-    assert_eq!(bodies(&store, &mut sender, &mut now), [join(&all).expect("valid")]);
-    assert_eq!(sender.counts().accepted_samples, u64::from(5 * FEWEST + 7));
-    assert_eq!(sender.position(), store.tsdb.log_end());
+    let mut all: Vec<Bytes> = (0..3).map(|ms| test.receive(&round(FEWEST, ms * 1_000 - 8_000))).collect();
+    write(&test.store.tsdb, OrgId(9), &[(1, -5_000, 1.0)]);
+    all.push(test.receive(&round(FEWEST + 7, -5_000)));
+    assert_eq!(test.bodies(), [join(&all).expect("valid")]);
+    assert_eq!(test.sender.counts().accepted_samples, u64::from(5 * FEWEST + 7));
+    assert_eq!(test.sender.position(), test.store.tsdb.log_end());
     // A record without a body comes before the next body, and a small body is read from the log.
-    write(&store.tsdb, ORG, &[(1, -4_000, 1.0)]);
-    let another = receive(&store, &received, &round(FEWEST, -3_000));
-    receive(&store, &received, &round(FEWEST - 1, -2_000));
-    let sent = bodies(&store, &mut sender, &mut now);
+    write(&test.store.tsdb, ORG, &[(1, -4_000, 1.0)]);
+    let another = test.receive(&round(FEWEST, -3_000));
+    test.receive(&round(FEWEST - 1, -2_000));
+    let sent = test.bodies();
     assert_eq!((sent.len(), &sent[1]), (3, &another));
-    assert_eq!(sender.counts().accepted_samples, u64::from(7 * FEWEST + 7));
-    assert_eq!((sender.counts().requests, sender.counts().passed_requests), (5, 3));
+    assert_eq!(test.sender.counts().accepted_samples, u64::from(7 * FEWEST + 7));
+    assert_eq!((test.sender.counts().requests, test.sender.counts().passed_requests), (5, 3));
 }
 
 #[test]
 fn as_many_bodies_are_joined_as_a_request_may_have_without_waiting() {
-    let dir = tempfile::tempdir().expect("made");
-    let store = open(dir.path());
-    let received = Arc::default();
-    let mut sender = passing(&store, &received);
-    let mut target = FakeTarget::default();
-    let mut now = Duration::ZERO;
-    let mut written = Vec::new();
+    let mut test = Passing::new();
     for ms in 0..7 {
-        let samples = round(4_000, ms * 1_000 - 90_000);
-        receive(&store, &received, &samples);
-        written.extend(samples);
+        test.receive(&round(4_000, ms * 1_000 - 90_000));
     }
-    wait_until_readable(&store.tsdb);
-    sender.fill(now).expect("read");
-    let first = sender.request(now, NOW).expect("at once");
+    wait_until_readable(&test.store.tsdb);
+    test.sender.fill(test.now).expect("read");
+    let first = test.sender.request(test.now, NOW).expect("at once");
     assert_eq!(decode(&first).len(), 8_000);
-    let answer = target.answer(&first, TargetFault::None);
-    sender.answered(first.shard, answer, now, NOW);
-    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
-    assert_complete(&written, &target.arrived);
-    assert_eq!((target.requests, target.most_samples), (4, 8_000));
+    let answer = test.target.answer(&first, TargetFault::None);
+    test.sender.answered(first.shard, answer, test.now, NOW);
+    test.send_all();
+    assert_eq!((test.target.requests, test.target.most_samples), (4, 8_000));
 }
 
 #[test]
 fn the_backlog_is_estimated_from_bodies_that_were_passed_on() {
-    let dir = tempfile::tempdir().expect("made");
-    let store = open(dir.path());
-    let received = Arc::default();
-    let mut sender = passing(&store, &received);
-    let mut now = Duration::ZERO;
+    let mut test = Passing::new();
     for ms in 0..3 {
-        receive(&store, &received, &round(FEWEST, ms * 1_000 - 90_000));
+        test.receive(&round(FEWEST, ms * 1_000 - 90_000));
     }
-    bodies(&store, &mut sender, &mut now);
-    assert_eq!(sender.counts().passed_requests, 1);
+    test.bodies();
+    assert_eq!(test.sender.counts().passed_requests, 1);
     for ms in 3..7 {
-        receive(&store, &received, &round(FEWEST, ms * 1_000 - 90_000));
+        test.receive(&round(FEWEST, ms * 1_000 - 90_000));
     }
-    wait_until_readable(&store.tsdb);
-    let lag = sender.lag_samples(store.tsdb.log_bytes_from(sender.read_position()));
+    wait_until_readable(&test.store.tsdb);
+    let lag = test.sender.lag_samples(test.store.tsdb.log_bytes_from(test.sender.read_position()));
     let expected = u64::from(4 * FEWEST);
     assert!((expected / 2..expected * 2).contains(&lag), "{lag} samples");
 }
 
 #[test]
 fn a_body_with_a_refused_or_changed_sample_is_not_passed_on() {
-    let dir = tempfile::tempdir().expect("made");
-    let store = open(dir.path());
-    let received = Arc::default();
-    let mut now = Duration::ZERO;
-    let mut sender = passing(&store, &received);
-    receive(&store, &received, &round(FEWEST, -2_000));
-    bodies(&store, &mut sender, &mut now);
+    let mut test = Passing::new();
+    test.receive(&round(FEWEST, -2_000));
+    test.bodies();
     // Another value at the time before it is refused.
     let mut samples = round(FEWEST, -1_000);
     samples.push((0, -1_000, 77.0));
-    let body = receive(&store, &received, &samples);
-    let sent = bodies(&store, &mut sender, &mut now);
+    let body = test.receive(&samples);
+    let sent = test.bodies();
     assert_eq!((sent.len(), sent.contains(&body)), (1, false));
-    assert_eq!(sender.counts().passed_requests, 1, "the first");
-    drop(sender);
+    assert_eq!(test.sender.counts().passed_requests, 1, "the first");
     let rule = serde_json::json!([{ "target_label": "site", "replacement": "berlin" }]);
     let rules: Vec<crate::relabel::RelabelRule> = serde_json::from_value(rule).expect("rules");
     let rules = RelabelRules::parse(&rules).expect("valid");
-    let mut changing = self::sender(&store, SenderOptions { rules, ..options(ForwardProtocol::V1) });
+    let mut changing = sender(&test.store, SenderOptions { rules, ..options(ForwardProtocol::V1) });
     changing.pass_on(|_| unreachable!("the series change"));
 }
 
 #[test]
 fn a_refused_body_is_sent_again_from_the_log_without_its_bad_sample() {
-    let dir = tempfile::tempdir().expect("made");
-    let store = open(dir.path());
-    let received = Arc::default();
-    let mut sender = passing(&store, &received);
-    let mut target = FakeTarget::default();
-    let mut now = Duration::ZERO;
-    let mut written = Vec::new();
+    let mut test = Passing::new();
     for ms in [-3_000, -2_000, -1_000] {
         let mut samples = round(FEWEST, ms);
         if ms == -2_000 {
             samples[70].2 = POISON;
         }
-        receive(&store, &received, &samples);
-        written.extend(samples);
+        test.receive(&samples);
     }
-    wait_until_readable(&store.tsdb);
-    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
-    assert_complete(&written, &target.arrived);
-    assert_eq!(sender.counts().refused_samples, 1);
-    assert_eq!(sender.counts().accepted_samples, u64::from(3 * FEWEST - 1));
-    assert!(sender.refused().all(|body| body.first_series == series(70).to_string()));
+    test.send_all();
+    assert_eq!(test.sender.counts().refused_samples, 1);
+    assert_eq!(test.sender.counts().accepted_samples, u64::from(3 * FEWEST - 1));
+    assert!(test.sender.refused().all(|body| body.first_series == series(70).to_string()));
 }
 
 #[test]
@@ -191,12 +199,12 @@ fn a_target_that_fell_back_to_version_1_gets_no_bodies_of_version_2() {
     let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     let received = ReceivedBodies::default();
-    let mut sender = sender_of_one_sample(&store);
-    drop(sender);
-    sender = self::sender(&store, options(ForwardProtocol::Auto));
+    write(&store.tsdb, ORG, &round(1, -1_000));
+    let mut sender = sender(&store, options(ForwardProtocol::Auto));
     let second = BodyFormat { version: WriteVersion::V2, ..FORMAT };
     sender.pass_on(|format| received.queue(ORG, format, store.tsdb.log_end(), || ()));
     assert!(received.wants(ORG, second) && !received.wants(ORG, FORMAT) && !received.wants(OrgId(9), second));
+    wait_until_readable(&store.tsdb);
     let mut now = Duration::ZERO;
     drain(&mut sender, &mut FakeTarget::default(), &mut now, || TargetFault::None);
     assert!(received.wants(ORG, FORMAT) && !received.wants(ORG, second));
@@ -206,25 +214,13 @@ fn a_target_that_fell_back_to_version_1_gets_no_bodies_of_version_2() {
 
 #[test]
 fn a_sender_that_has_caught_up_with_several_shards_passes_on_bodies_again() {
-    let dir = tempfile::tempdir().expect("made");
-    let store = open(dir.path());
-    let received = Arc::default();
-    let mut written = Vec::new();
-    for ms in 0..80 {
-        write(&store.tsdb, ORG, &round(1_000, ms * 1_000 - 90_000));
-        written.extend(round(1_000, ms * 1_000 - 90_000));
-    }
-    let mut sender = passing(&store, &received);
-    let mut target = FakeTarget::default();
-    let mut now = Duration::ZERO;
-    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
-    assert!(sender.shards() > 1);
-    receive(&store, &received, &round(FEWEST, -5_000));
-    written.extend(round(FEWEST, -5_000));
-    wait_until_readable(&store.tsdb);
-    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
-    assert_complete(&written, &target.arrived);
-    assert_eq!((sender.shards(), sender.counts().passed_requests), (1, 1));
+    let rounds: Vec<_> = (0..80).map(|ms| round(1_000, ms * 1_000 - 90_000)).collect();
+    let mut test = Passing::after(&rounds);
+    test.send_all();
+    assert!(test.sender.shards() > 1);
+    test.receive(&round(FEWEST, -5_000));
+    test.send_all();
+    assert_eq!((test.sender.shards(), test.sender.counts().passed_requests), (1, 1));
 }
 
 /// A step of the property test.
