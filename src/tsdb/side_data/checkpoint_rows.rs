@@ -401,7 +401,7 @@ fn load_pack(
 
 impl StartTimestamps {
     /// Appends the changes as an item of kind 2.
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
         put_zigzag(out, self.last_at.unwrap_or(i64::MIN));
         put_varint(out, self.changes.len() as u64);
         for (at, start) in &self.changes {
@@ -414,7 +414,7 @@ impl StartTimestamps {
     ///
     /// # Errors
     /// [`Damage`] if the bytes are not such an item.
-    fn decode(bytes: &[u8]) -> Result<StartTimestamps, Damage> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<StartTimestamps, Damage> {
         let mut reader = Reader::new(bytes);
         let last_at = Some(reader.zigzag()?);
         let count = reader.count(2)?;

@@ -1,8 +1,8 @@
-//! Late start timestamps of one series: those of samples that arrived after a seal had closed their
-//! time.
+//! Late start timestamps of one series: those of samples that arrived after a later one, or after a
+//! seal had closed their time.
 //!
 //! A late start applies only to its own time. It takes precedence over the changes
-//! ([`super::start_timestamps`]), which are in segments by then and which a write does not read. If
+//! ([`super::start_timestamps`]), which may be in segments by then and which a write does not read. If
 //! several late starts have the same time, that of the later record wins. So late starts may be
 //! merged in any order and repeatedly with the same result: a seal, a merge, a checkpoint and a
 //! replay need not agree on which of them holds one.
@@ -60,6 +60,16 @@ impl LateStarts {
         if stored.seq <= seq {
             *stored = late;
         }
+    }
+
+    pub(in crate::tsdb) fn contains(&self, at: i64) -> bool {
+        self.by_time.contains_key(&at)
+    }
+
+    /// Removes and returns those before `end`, exclusive.
+    pub(in crate::tsdb) fn take_before(&mut self, end: i64) -> LateStarts {
+        let rest = self.by_time.split_off(&end);
+        LateStarts { by_time: std::mem::replace(&mut self.by_time, rest) }
     }
 
     /// Merges other late starts.

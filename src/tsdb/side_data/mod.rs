@@ -316,9 +316,9 @@ impl SideTable {
     pub(super) fn close_window(&self, until_ms: i64) {
         self.barrier.fetch_max(until_ms, Ordering::Relaxed);
         self.closes_all.store(false, Ordering::Relaxed);
-        self.each_series(|_, series, _| {
+        self.each_series(|_, series, barrier| {
             series.change_histograms(Histograms::freeze);
-            series.starts.close();
+            series.starts.close(barrier);
         });
         self.exemplars().close();
     }
@@ -329,7 +329,7 @@ impl SideTable {
         self.closes_all.store(true, Ordering::Relaxed);
         self.each_series(|_, series, barrier| {
             series.change_histograms(|all| all.freeze_all(barrier));
-            series.starts.close_all(barrier);
+            series.starts.close_all();
         });
         self.exemplars().close();
     }

@@ -1,12 +1,14 @@
 //! Start (created) timestamps of one series. They are stored as change points, since the start of a
 //! counter changes only when its process restarts.
 //!
-//! Changes before the barrier are immutable: a start for such a time becomes a late start
-//! ([`super::late_starts`]). So a write needs no data of segments.
+//! Changes before the barrier or before a later sample are immutable: a start for such a time
+//! becomes a late start ([`super::late_starts`]). So a write needs no data of segments, and a replay
+//! without those of earlier seals has the same result.
 
 use std::borrow::Cow;
 
 use super::late_starts::LateStarts;
+use super::sealed::sort_and_dedup_starts;
 
 /// Changes as {time, start}, ascending by time: each applies from its time on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,51 +23,48 @@ pub(in crate::tsdb) struct StartTimestamps {
     /// Late starts, and those that are frozen for a seal.
     pub(super) late: LateStarts,
     pub(super) frozen: LateStarts,
-    /// Changes at or after the barrier that are frozen for a seal of all times; ascending.
+    /// Changes that are frozen for a seal of all times; ascending.
     pub(super) frozen_changes: Vec<(i64, i64)>,
 }
 
 impl StartTimestamps {
-    /// Adds the start of the sample at `at` from record `seq`. Later samples keep their start.
+    /// Adds the start of the sample at `at` from record `seq`. Other samples keep their start.
     pub(in crate::tsdb) fn put(&mut self, at: i64, start: i64, seq: u64, barrier: i64) {
         if at < barrier {
             return self.late.put(at, start, seq);
         }
         self.news = true;
-        let newest = self.last_at.is_none_or(|last| at >= last);
-        self.last_at = self.last_at.max(Some(at));
-        let index = self.changes.partition_point(|(from, _)| *from <= at);
-        let before = index.checked_sub(1).and_then(|before| self.changes.get(before)).copied();
-        if before.is_some_and(|(_, have)| have == start) {
+        if self.last_at.is_some_and(|last| at < last) {
+            // A late start that repeats the change would take memory for nothing.
+            let is_late = self.late.contains(at) || self.frozen.contains(at);
+            if is_late || self.change_at(at) != Some(start) {
+                self.late.put(at, start, seq);
+            }
             return;
         }
-        let exact = before.is_some_and(|(from, _)| from == at);
-        let index = if exact { index - 1 } else { index };
-        if exact {
-            self.changes.remove(index);
+        self.last_at = Some(at);
+        self.changes.pop_if(|(from, _)| *from == at);
+        if self.changes.last().is_some_and(|(_, have)| *have == start) {
+            return;
         }
         if self.changes.capacity() == 0 {
             // Most series never have another change.
             self.changes.reserve_exact(1);
         }
-        self.changes.insert(index, (at, start));
-        // If it is not the newest, it applies only to its own time.
-        let follows = self.changes.get(index + 1).map(|(from, _)| *from);
-        if let (false, Some((_, have)), Some(next)) = (newest, before, at.checked_add(1))
-            && follows.is_none_or(|from| from > next)
-        {
-            self.changes.insert(index + 1, (next, have));
-        }
+        self.changes.push((at, start));
+    }
+
+    /// Returns the start of the last change up to `at`.
+    fn change_at(&self, at: i64) -> Option<i64> {
+        let index = self.changes.partition_point(|(from, _)| *from <= at);
+        Some(self.changes.get(index.checked_sub(1)?)?.1)
     }
 
     /// Appends all changes and late starts.
     pub(in crate::tsdb) fn copy_all(&self, changes: &mut Vec<(i64, i64)>, late: &mut LateStarts) {
-        let from = changes.len();
-        changes.extend_from_slice(&self.changes);
+        // At the same time the later ones win.
         changes.extend_from_slice(&self.frozen_changes);
-        if !self.frozen_changes.is_empty() {
-            changes.split_at_mut(from).1.sort_by_key(|(at, _)| *at);
-        }
+        changes.extend_from_slice(&self.changes);
         late.add(&self.frozen);
         late.add(&self.late);
     }
@@ -111,20 +110,18 @@ impl StartTimestamps {
         self.frozen_changes = Vec::new();
     }
 
-    /// Begins a seal of all times, which also freezes changes at or after the barrier.
-    pub(in crate::tsdb) fn close_all(&mut self, barrier: i64) {
-        let index = self.before(barrier).len();
-        let mut ahead = self.changes.split_off(index);
-        self.frozen_changes.append(&mut ahead);
-        self.frozen_changes.sort_by_key(|(at, _)| *at);
-        self.last_at = self.changes.last().map(|(at, _)| *at);
-        self.close();
+    /// Begins a seal of all times, which also freezes content at or after the barrier.
+    pub(in crate::tsdb) fn close_all(&mut self) {
+        self.frozen_changes.append(&mut self.changes);
+        sort_and_dedup_starts(&mut self.frozen_changes);
+        self.last_at = None;
+        self.close(i64::MAX);
     }
 
-    /// Begins a seal.
-    pub(in crate::tsdb) fn close(&mut self) {
+    /// Begins a seal of the times before the barrier.
+    pub(in crate::tsdb) fn close(&mut self, barrier: i64) {
         self.closing |= std::mem::take(&mut self.news);
-        let late = std::mem::take(&mut self.late);
+        let late = self.late.take_before(barrier);
         self.frozen.add(&late);
     }
 
@@ -132,11 +129,11 @@ impl StartTimestamps {
     pub(in crate::tsdb) fn reopen(&mut self) {
         let frozen = std::mem::take(&mut self.frozen);
         self.late.add(&frozen);
-        let ahead = std::mem::take(&mut self.frozen_changes);
-        if !ahead.is_empty() {
-            self.changes.extend(ahead);
-            self.changes.sort_by_key(|(at, _)| *at);
-            self.changes.dedup_by_key(|(at, _)| *at);
+        if !self.frozen_changes.is_empty() {
+            let newer = std::mem::take(&mut self.changes);
+            self.changes = std::mem::take(&mut self.frozen_changes);
+            self.changes.extend(newer);
+            sort_and_dedup_starts(&mut self.changes);
             self.last_at = self.last_at.max(self.changes.last().map(|(at, _)| *at));
             self.news = true;
         }
@@ -176,40 +173,135 @@ mod tests {
 
     use super::*;
 
-    fn at(starts: &StartTimestamps, time: i64) -> Option<i64> {
-        let upto = starts.changes.partition_point(|(from, _)| *from <= time);
-        starts.changes.get(upto.checked_sub(1)?).map(|(_, start)| *start)
+    /// Returns the start at each time of `TIMES`, from sealed content and the head.
+    fn by_time(sealed: &Sealed, head: &StartTimestamps) -> Vec<Option<i64>> {
+        let (mut changes, mut late) = sealed.clone();
+        head.copy_all(&mut changes, &mut late);
+        sort_and_dedup_starts(&mut changes);
+        let changes = late.merged_into(changes);
+        let at = |time: i64| changes.iter().take_while(|(from, _)| *from <= time).last();
+        TIMES.map(|time| at(time).map(|(_, start)| *start)).collect()
+    }
+
+    type Sealed = (Vec<(i64, i64)>, LateStarts);
+
+    const TIMES: std::ops::Range<i64> = 0..60;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put(i64, i64),
+        /// A seal of the times before the greatest one minus this.
+        Seal(i64),
+        FailedSeal(i64),
+        /// Loads the head from a checkpoint.
+        Checkpoint,
+        /// Replays all records onto an empty head, or onto one that has their content.
+        Replay {
+            empty: bool,
+        },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (TIMES, 0i64..4).prop_map(|(at, start)| Step::Put(at, start)),
+            1 => (0i64..30).prop_map(Step::Seal),
+            1 => (0i64..30).prop_map(Step::FailedSeal),
+            1 => Just(Step::Checkpoint),
+            1 => any::<bool>().prop_map(|empty| Step::Replay { empty }),
+        ]
     }
 
     proptest! {
         #[test]
-        fn every_sample_has_its_start(samples in prop::collection::vec((0i64..60, 0i64..4), 0..60)) {
-            let (mut starts, mut model) = (StartTimestamps::default(), BTreeMap::new());
-            for (time, start) in &samples {
-                starts.put(*time, *start, 0, i64::MIN);
-                model.insert(*time, *start);
-                for (time, start) in &model {
-                    prop_assert_eq!(at(&starts, *time), Some(*start), "at {}", time);
+        fn every_sample_has_its_start_and_replays_and_seals_change_nothing(steps in prop::collection::vec(step(), 0..60)) {
+            let (mut head, mut model) = (StartTimestamps::default(), BTreeMap::new());
+            let (mut sealed, mut log) = (Sealed::default(), Vec::new());
+            // The barrier, and the one that is recorded with the segments.
+            let (mut barrier, mut recorded) = (i64::MIN, i64::MIN);
+            for (seq, step) in (0u64..).zip(&steps) {
+                let before = by_time(&sealed, &head);
+                match step {
+                    Step::Put(at, start) => {
+                        head.put(*at, *start, seq, barrier);
+                        log.push((*at, *start, seq, barrier));
+                        model.insert(*at, *start);
+                    }
+                    Step::Seal(back) | Step::FailedSeal(back) => {
+                        let greatest = model.last_key_value().map_or(0, |(at, _)| *at);
+                        barrier = barrier.max(greatest - back);
+                        head.close(barrier);
+                        if matches!(step, Step::Seal(_)) {
+                            head.copy_closed(barrier, &mut sealed.0, &mut sealed.1);
+                            head.release(barrier);
+                            log.retain(|(at, ..)| *at >= barrier);
+                            recorded = barrier;
+                        } else {
+                            head.reopen();
+                        }
+                    }
+                    Step::Checkpoint => {
+                        let mut bytes = Vec::new();
+                        head.encode(&mut bytes);
+                        let late = std::mem::take(&mut head.late);
+                        head = StartTimestamps { late, ..StartTimestamps::decode(&bytes).expect("decoded") };
+                    }
+                    Step::Replay { empty } => {
+                        if *empty {
+                            head = StartTimestamps::default();
+                        }
+                        for (at, start, seq, barrier) in &log {
+                            head.put(*at, *start, *seq, recorded.max(*barrier));
+                        }
+                    }
                 }
-                prop_assert!(starts.changes.is_sorted_by(|a, b| a.0 < b.0));
+                let after = by_time(&sealed, &head);
+                if !matches!(step, Step::Put(..)) {
+                    prop_assert_eq!(&after, &before, "{:?}", step);
+                }
+                for (at, start) in &model {
+                    prop_assert_eq!(after[usize::try_from(*at).expect("small")], Some(*start), "at {}", at);
+                }
+                prop_assert!(head.changes.is_sorted_by(|a, b| a.0 < b.0));
             }
         }
 
         #[test]
-        fn a_replay_of_everything_changes_nothing(samples in prop::collection::btree_map(0i64..60, 0i64..4, 0..30), order: u64) {
-            let mut samples: Vec<(i64, i64)> = samples.into_iter().collect();
-            let len = samples.len().max(1);
-            samples.rotate_left(usize::try_from(order % len as u64).expect("small"));
+        fn samples_out_of_order_with_the_same_start_take_no_memory(times in prop::collection::vec(1i64..60, 0..60)) {
             let mut starts = StartTimestamps::default();
-            for (time, start) in &samples {
-                starts.put(*time, *start, 0, i64::MIN);
+            starts.put(0, 7, 0, i64::MIN);
+            for (seq, at) in (1u64..).zip(times) {
+                starts.put(at, 7, seq, i64::MIN);
             }
-            let before: Vec<_> = samples.iter().map(|(time, _)| at(&starts, *time)).collect();
-            for (time, start) in &samples {
-                starts.put(*time, *start, 0, i64::MIN);
+            prop_assert_eq!((starts.changes, starts.late), (vec![(0, 7)], LateStarts::default()));
+        }
+
+        #[test]
+        fn a_seal_of_all_times_loses_no_start(
+            first in prop::collection::vec((TIMES, 0i64..4), 0..30),
+            second in prop::collection::vec((60i64..99, 0i64..4), 0..30),
+            fails: bool,
+        ) {
+            let (mut head, mut sealed) = (StartTimestamps::default(), Sealed::default());
+            let mut model = BTreeMap::new();
+            for (seq, (at, start)) in (0u64..).zip(first.iter().chain(&second)) {
+                if seq == first.len() as u64 {
+                    head.close_all();
+                }
+                head.put(*at, *start, seq, i64::MIN);
+                model.insert(*at, *start);
             }
-            let after: Vec<_> = samples.iter().map(|(time, _)| at(&starts, *time)).collect();
-            prop_assert_eq!(before, after);
+            for done in [false, true] {
+                if done && fails {
+                    head.reopen();
+                } else if done {
+                    head.copy_closed(i64::MIN, &mut sealed.0, &mut sealed.1);
+                    head.release(i64::MIN);
+                }
+                let found = by_time(&sealed, &head);
+                for (at, start) in model.range(TIMES) {
+                    prop_assert_eq!(found[usize::try_from(*at).expect("small")], Some(*start), "at {}", at);
+                }
+            }
         }
     }
 
