@@ -109,8 +109,14 @@ struct Behind {
 }
 
 /// Starts both. `proxy` returns the command of the proxy, given its folder, its ports and the
-/// address of the server.
-fn behind(proxy: impl FnOnce(&Path, [u16; 2], &str) -> Command) -> Behind {
+/// address of the server. If another program takes one of the ports first, the proxy ends, and both
+/// are started again with other ports.
+fn behind(proxy: impl Fn(&Path, [u16; 2], &str) -> Command) -> Behind {
+    (0..3).find_map(|_| try_behind(&proxy)).expect("a proxy that listens: see the lines above")
+}
+
+/// Like [`behind`], once. Returns none if the proxy ends before it listens.
+fn try_behind(proxy: &impl Fn(&Path, [u16; 2], &str) -> Command) -> Option<Behind> {
     let ports = [free_port(), free_port()];
     let public_url = format!("https://localhost:{}/tools/promlet", ports[0]);
     let data = tempfile::tempdir().expect("a folder");
@@ -121,12 +127,18 @@ fn behind(proxy: impl FnOnce(&Path, [u16; 2], &str) -> Command) -> Behind {
     let upstream = server.url.trim_start_matches("http://").to_owned();
     let mut command = proxy(dir.path(), ports, &upstream);
     let child = command.stdin(Stdio::null()).spawn();
-    let proxy = Proxy(child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}")));
+    let mut proxy = Proxy(child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}")));
     let failure = || format!("{command:?} does not listen: see the lines above");
-    eventually(Duration::from_secs(30), failure, || {
-        ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()).then_some(())
+    let ended = eventually(Duration::from_secs(120), failure, || {
+        let ended = proxy.0.try_wait().expect("a child");
+        let listens = ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok());
+        (ended.is_some() || listens).then_some(ended)
     });
-    Behind { server, ports, _proxy: proxy, _folders: [data, dir] }
+    if let Some(status) = ended {
+        eprintln!("{command:?} ended with {status}");
+        return None;
+    }
+    Some(Behind { server, ports, _proxy: proxy, _folders: [data, dir] })
 }
 
 /// A connection from another address of this machine.
@@ -250,7 +262,7 @@ fn everything_works_below_a_path_behind_nginx() {
     let behind = behind(|dir, ports, upstream| {
         let config = dir.join("nginx.conf");
         std::fs::write(&config, nginx(dir, ports, upstream)).expect("written");
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program);
         command.args(["-e", "stderr", "-p"]).arg(dir).arg("-c").arg(config);
         command
     });
@@ -267,7 +279,7 @@ fn everything_works_below_a_path_behind_caddy() {
     let behind = behind(|dir, ports, upstream| {
         let config = dir.join("Caddyfile");
         std::fs::write(&config, caddy(ports, upstream)).expect("written");
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program);
         command.args(["run", "--adapter", "caddyfile", "--config"]).arg(config);
         command.env("HOME", dir).env("XDG_DATA_HOME", dir).env("XDG_CONFIG_HOME", dir);
         command
