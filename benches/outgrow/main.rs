@@ -6,12 +6,12 @@
 //!   forwards each of them to a receiver, and of a vmagent that forwards the same requests to the
 //!   same receiver.
 //! * `upstream`: time of a query that promlet passes to a Prometheus, and of the same query sent to
-//!   the Prometheus itself.
+//!   the Prometheus itself, and to an nginx that passes everything on as it arrives.
 //! * `standby`: samples per second of eight senders, alone and with a synchronous follower: once
 //!   with all processes on the same processors, and once with each server on one of its own, as on
 //!   two machines. The senders take a part of both.
 //!
-//! The receiver, vmagent and Prometheus run on loopback; the two programs come from Debian. All
+//! The receiver, vmagent, Prometheus and nginx run on loopback; the programs come from Debian. All
 //! figures of a part alternate in one run, and the printed ones are medians of [`TURNS`].
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]

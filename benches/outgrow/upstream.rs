@@ -1,5 +1,7 @@
 //! The cost of a query that another server answers.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use promlet::clock::{Clock, Stopwatch};
@@ -8,8 +10,9 @@ use serde_json::json;
 use crate::Bodies;
 use crate::harness::{ORG, Server, Start, bootstrap, percent, request};
 use crate::median::median;
+use crate::packages::debian;
 use crate::sender::{Destination, send};
-use crate::servers::prometheus_server;
+use crate::servers::{Peer, free_port, prometheus_server, started};
 
 /// The number of times that each query is sent to each server.
 const RUNS: usize = 300;
@@ -29,6 +32,7 @@ const QUERIES: [(&str, &str); 5] = [
 pub(crate) fn measure(bodies: &Bodies) {
     let folder = tempfile::tempdir().expect("a folder");
     let (_peer, url) = prometheus_server(&folder.path().join("prometheus"));
+    let (_proxy, proxy) = nginx(folder.path(), &url);
     send(&Destination::peer(&url), &bodies.all, 1);
     let args = ["serve", "--outbound-allow", "127.0.0.1", "--rate-cabinet-rps", "10000"];
     let dir = folder.path().join("promlet");
@@ -41,6 +45,7 @@ pub(crate) fn measure(bodies: &Bodies) {
     assert_eq!(set.status, 200, "{}", set.body);
     let ours = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1", server.url);
     let theirs = format!("{url}/api/v1");
+    let relayed = format!("{proxy}/api/v1");
     let end_s = Clock::System.now().as_s() - 60;
     let config = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(60)));
     let agent: ureq::Agent = config.build().into();
@@ -51,7 +56,7 @@ pub(crate) fn measure(bodies: &Bodies) {
         let body = response.body_mut().with_config().limit(1 << 30).read_to_vec().expect("a body");
         (watch.elapsed().as_secs_f64() * 1e3, body.len())
     };
-    println!("\nupstream, milliseconds          direct   promlet   more   allowed      bytes");
+    println!("\nupstream, milliseconds          direct   nginx   promlet   more   allowed      bytes");
     for (name, expr) in QUERIES {
         let text = percent(expr);
         let range = format!("start={}&end={end_s}&step=60", end_s - 3_000);
@@ -60,22 +65,61 @@ pub(crate) fn measure(bodies: &Bodies) {
             ("range", format!("query_range?query={text}&{range}&nocache=1")),
         ];
         for (kind, path) in paths {
-            let (mut direct, mut proxied, mut bytes) = (Vec::new(), Vec::new(), 0);
+            let (mut direct, mut through_nginx, mut proxied, mut bytes) =
+                (Vec::new(), Vec::new(), Vec::new(), 0);
             for run in 0..RUNS {
                 // The first run of each warms caches and connections.
                 let (ms, _) = timed(&theirs, &path);
+                let (nginx_ms, _) = timed(&relayed, &path);
                 let (our_ms, length) = timed(&ours, &path);
                 if run > 0 {
                     direct.push(ms);
+                    through_nginx.push(nginx_ms);
                     proxied.push(our_ms);
                 }
                 bytes = length;
             }
-            let (direct, proxied) = (median(&direct), median(&proxied));
+            let (direct, nginx, proxied) = (median(&direct), median(&through_nginx), median(&proxied));
             let allowed = MORE_MS + direct * MORE_SHARE;
             let name = format!("{name}, {kind}");
             let more = proxied - direct;
-            println!("{name:<28} {direct:>9.2} {proxied:>9.2} {more:>6.2} {allowed:>9.2} {bytes:>10}");
+            println!(
+                "{name:<28} {direct:>9.2} {nginx:>7.2} {proxied:>9.2} {more:>6.2} {allowed:>9.2} {bytes:>10}"
+            );
         }
     }
+}
+
+/// An nginx that passes everything on as it arrives and checks nothing: what any proxy adds.
+fn nginx(folder: &Path, upstream: &str) -> (Peer, String) {
+    let dir = folder.join("nginx");
+    std::fs::create_dir_all(&dir).expect("a folder");
+    let (file, port, shown) = (dir.join("nginx.conf"), free_port(), dir.display());
+    let address = upstream.trim_start_matches("http://");
+    let config = format!(
+        "daemon off; worker_processes 1; pid {shown}/pid; error_log {shown}/error.log;
+         events {{ worker_connections 64; }}
+         http {{
+            access_log off;
+            client_body_temp_path {shown}/a; proxy_temp_path {shown}/b; fastcgi_temp_path {shown}/c;
+            uwsgi_temp_path {shown}/d; scgi_temp_path {shown}/e;
+            upstream prometheus {{ server {address}; keepalive 4; }}
+            server {{
+                listen 127.0.0.1:{port};
+                location / {{
+                    proxy_pass http://prometheus;
+                    proxy_http_version 1.1;
+                    proxy_set_header Connection \"\";
+                    proxy_buffering off;
+                    proxy_buffer_size 64k;
+                    proxy_buffers 8 64k;
+                    proxy_busy_buffers_size 128k;
+                }}
+            }}
+         }}"
+    );
+    std::fs::write(&file, config).expect("written");
+    let mut command = Command::new(debian("nginx", &["nginx"]).join("usr/sbin/nginx"));
+    command.args(["-e", "stderr", "-p"]).arg(&dir).arg("-c").arg(&file);
+    started(&mut command, port)
 }

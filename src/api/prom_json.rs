@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use crate::model::Timestamp;
 use crate::promql::{FloatHistogram, MatrixSeries, Value};
-use crate::upstream::PassedSeries;
+use crate::upstream::PassedResult;
 
 use digits::NUMBER_BYTES;
 pub use labels::{LabelSetWriter, labels, text, texts};
@@ -58,7 +58,7 @@ pub(super) fn estimated_bytes(value: &Value) -> usize {
     SERIES.saturating_mul(series.saturating_add(1)).saturating_add(POINT.saturating_mul(points))
 }
 
-/// The least bytes of a series' text that are written at once, unless it has fewer.
+/// The least bytes of a passed text that are written at once, unless it has fewer.
 const PASSED_BYTES_MIN: usize = 16 << 10;
 
 /// The points that are written between two checks of a body's length.
@@ -106,36 +106,25 @@ impl ResultCursor {
         true
     }
 
-    /// Like [`ResultCursor::fill`], for a matrix whose values are text already.
-    pub fn fill_passed(&mut self, series: &[PassedSeries], length: usize, out: &mut Vec<u8>) -> bool {
+    /// Like [`ResultCursor::fill`], for the first `limit` series of a result that is text already.
+    pub fn fill_passed(
+        &mut self,
+        series: &PassedResult,
+        limit: usize,
+        length: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
         if !std::mem::replace(&mut self.started, true) {
-            out.extend_from_slice(MATRIX_HEAD);
+            out.extend_from_slice(if series.is_vector() { VECTOR_HEAD } else { MATRIX_HEAD });
         }
-        let mut labels = LabelSetWriter::default();
-        while let Some(one) = series.get(self.series) {
-            if out.len() >= length {
-                return false;
-            }
-            let points = if one.count() > 0 { one.points() } else { &[] };
-            if self.point == 0 {
-                separate(self.series, out);
-                out.extend_from_slice(br#"{"metric":"#);
-                labels.write(one.labels(), out);
-                if !points.is_empty() {
-                    out.extend_from_slice(br#","values":"#);
-                }
-            }
-            // The position in a series is that in its text.
-            let rest = points.get(self.point..).unwrap_or_default();
-            let most = length.saturating_sub(out.len()).max(PASSED_BYTES_MIN);
-            let some = rest.get(..most).unwrap_or(rest);
-            out.extend_from_slice(some);
-            self.point += some.len();
-            if some.len() < rest.len() {
-                return false;
-            }
-            out.push(b'}');
-            (self.series, self.point) = (self.series + 1, 0);
+        // The position is that in the text.
+        let rest = series.text(limit).get(self.point..).unwrap_or_default();
+        let most = length.saturating_sub(out.len()).max(PASSED_BYTES_MIN);
+        let some = rest.get(..most).unwrap_or(rest);
+        out.extend_from_slice(some);
+        self.point += some.len();
+        if some.len() < rest.len() {
+            return false;
         }
         out.push(b']');
         true
@@ -237,6 +226,8 @@ impl ResultCursor {
 
 /// The text before the first series of a matrix.
 const MATRIX_HEAD: &[u8] = br#""resultType":"matrix","result":["#;
+/// The text before the first sample of a vector.
+const VECTOR_HEAD: &[u8] = br#""resultType":"vector","result":["#;
 
 /// Writes the text before the first series, or the whole of a scalar or a string.
 pub(super) fn write_head(value: &Value, out: &mut Vec<u8>) {
@@ -255,7 +246,7 @@ pub(super) fn write_head(value: &Value, out: &mut Vec<u8>) {
             text(value, out);
             out.push(b']');
         }
-        Value::Vector(_) => out.extend_from_slice(br#""resultType":"vector","result":["#),
+        Value::Vector(_) => out.extend_from_slice(VECTOR_HEAD),
         Value::Matrix(_) => out.extend_from_slice(MATRIX_HEAD),
     }
 }

@@ -174,7 +174,16 @@ impl FetchedAnswer {
         }
     }
 
-    /// Checks and sorts the answer, which takes too long for a network thread.
+    /// Returns the part of the held bytes that is checked, sorted or parsed by
+    /// [`FetchedAnswer::finish`] or later. The rest is text that can be passed on.
+    pub fn unfinished_bytes(&self) -> u64 {
+        match &self.0 {
+            FetchedData::Finished(answer) => answer.bytes,
+            FetchedData::Arrived { reader, .. } => reader.unfinished_bytes(),
+        }
+    }
+
+    /// Checks and sorts the answer, which may take too long for a network thread.
     ///
     /// # Errors
     /// [`UpstreamError`].
@@ -438,5 +447,9 @@ pub(super) fn of_target(error: TargetError) -> UpstreamError {
 }
 
 fn is_one(value: &QueryValue) -> bool {
-    matches!(value, QueryValue::Parsed(Value::Vector(series)) if series.len() == 1 && series.iter().all(|one| (one.value - 1.0).abs() < f64::EPSILON))
+    let QueryValue::Passed(series) = value else { return false };
+    match series.parsed(2) {
+        Some(Value::Vector(all)) => matches!(&*all, [one] if (one.value - 1.0).abs() < f64::EPSILON),
+        _ => false,
+    }
 }

@@ -13,7 +13,7 @@ mod raw;
 mod request;
 mod scope;
 
-pub use answer::{AnswerData, PassedSeries, QueryAnswer, QueryValue, RawAnswer, UpstreamAnswer};
+pub use answer::{AnswerData, PassedResult, QueryAnswer, QueryValue, RawAnswer, UpstreamAnswer};
 pub use breaker::CircuitState;
 pub use engine::{FetchLimits, FetchedAnswer, Upstream, UpstreamError, UpstreamStatus};
 pub use request::UpstreamRead;

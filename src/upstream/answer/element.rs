@@ -8,15 +8,15 @@ use std::sync::Arc;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 
-use super::passed::{PassedSeries, TimeCheck, next_point};
+use super::passed::{PassedWriter, PrintedValues, TimeCheck, next_point};
 use super::scan::Scanner;
 use super::{AnswerError, invalid, time_of};
 use crate::model::{Exemplar, Label, Labels, Sample, Steps, Timestamp};
-use crate::promql::{QueryError, VectorSample};
+use crate::promql::QueryError;
 use crate::tsdb::SeriesExemplars;
 
 /// The most labels of a series, inclusive.
-const LABELS_MAX: usize = 1_024;
+pub(super) const LABELS_MAX: usize = 1_024;
 
 /// Reads elements, and counts their contents.
 #[derive(Debug)]
@@ -30,41 +30,11 @@ pub(super) struct ElementReader {
     bytes: u64,
     /// Texts of labels, of which each is in memory once.
     texts: HashSet<Arc<str>>,
-    /// The labels of the last series in the usual form, in the order of the response and with
+    /// The labels of the last parsed series in the usual form, in the order of the text and with
     /// those that are left out. Most labels of a series are those of the series before it.
     previous: Vec<Label>,
-}
-
-/// A series with its values.
-#[derive(Debug)]
-pub(super) struct SeriesPoints {
-    labels: Labels,
-    values: SeriesValues,
-}
-
-#[derive(Debug)]
-enum SeriesValues {
-    One(f64),
-    /// Values as JSON, and their number.
-    Many(Box<[u8]>, usize),
-}
-
-impl SeriesPoints {
-    pub(super) fn matrix(self) -> Option<PassedSeries> {
-        match self.values {
-            SeriesValues::Many(points, count) => Some(PassedSeries::new(self.labels, (points, count))),
-            SeriesValues::One(_) => None,
-        }
-    }
-
-    pub(super) fn vector(self, at: Timestamp) -> Option<VectorSample> {
-        match self.values {
-            SeriesValues::One(value) => {
-                Some(VectorSample { labels: self.labels, at, value, histogram: None })
-            }
-            SeriesValues::Many(..) => None,
-        }
-    }
+    /// The series of a query's result.
+    series: PassedWriter,
 }
 
 #[derive(Deserialize)]
@@ -75,6 +45,12 @@ struct SeriesElement<'a> {
     values: Option<Vec<Point>>,
     histogram: Option<IgnoredAny>,
     histograms: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct SeriesLabels<'a> {
+    #[serde(borrow)]
+    metric: LabelPairs<'a>,
 }
 
 #[derive(Deserialize)]
@@ -98,8 +74,11 @@ struct ExemplarElement<'a> {
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
+/// The name and the value of a label.
+pub(super) type LabelPair<'a> = (Cow<'a, str>, Cow<'a, str>);
+
 /// The labels of a series in the order of the response.
-struct LabelPairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+struct LabelPairs<'a>(Vec<LabelPair<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for LabelPairs<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<LabelPairs<'a>, D::Error> {
@@ -162,9 +141,18 @@ impl<'de> Deserialize<'de> for Point {
 }
 
 impl ElementReader {
-    pub(super) fn new(hidden: Option<&str>, steps: Option<Steps>, samples_max: u64) -> ElementReader {
+    /// Creates a reader. `hidden` is removed from label sets. A range query has `steps`, an
+    /// instant query the time `at`.
+    pub(super) fn new(
+        hidden: Option<&str>,
+        steps: Option<Steps>,
+        at: Timestamp,
+        samples_max: u64,
+    ) -> ElementReader {
+        let hidden: Option<Box<str>> = hidden.map(Box::from);
         ElementReader {
-            hidden: hidden.map(Box::from),
+            series: PassedWriter::new(hidden.clone(), steps, at),
+            hidden,
             steps,
             samples_max,
             samples: 0,
@@ -174,6 +162,22 @@ impl ElementReader {
         }
     }
 
+    /// Returns the series of a query's result.
+    pub(super) fn into_series(self) -> PassedWriter {
+        self.series
+    }
+
+    /// Returns the bytes that take long to finish: all except for the text of series that need no sort.
+    pub(super) fn unfinished_bytes(&self) -> u64 {
+        let series = if self.series.needs_sort() { self.series.held_bytes() } else { 0 };
+        self.bytes.saturating_add(series as u64)
+    }
+
+    /// Returns whether the result has any series.
+    pub(super) const fn has_series(&self) -> bool {
+        self.series.series_count() > 0
+    }
+
     /// Returns the number of values so far.
     pub(super) fn samples(&self) -> u64 {
         self.samples
@@ -181,7 +185,7 @@ impl ElementReader {
 
     /// Returns the bytes of the elements so far.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.saturating_add(self.series.held_bytes() as u64)
     }
 
     /// Returns whether a label is removed.
@@ -204,7 +208,8 @@ impl ElementReader {
         new
     }
 
-    fn label_set(&mut self, LabelPairs(mut pairs): LabelPairs<'_>) -> Result<Labels, AnswerError> {
+    /// Removes hidden labels and empty values, and sorts the others by name.
+    fn shown<'a>(&self, LabelPairs(mut pairs): LabelPairs<'a>) -> Result<Vec<LabelPair<'a>>, AnswerError> {
         pairs.retain(|(name, value)| !value.is_empty() && Some(&**name) != self.hidden.as_deref());
         pairs.sort();
         if pairs.windows(2).any(|pair| pair[0].0 == pair[1].0)
@@ -212,94 +217,103 @@ impl ElementReader {
         {
             return invalid("a label occurs twice or has no name");
         }
-        let of = |(name, value): &(Cow<'_, str>, Cow<'_, str>)| Label {
-            name: self.shared(name),
-            value: self.shared(value),
-        };
+        Ok(pairs)
+    }
+
+    fn label_set(&mut self, pairs: LabelPairs<'_>) -> Result<Labels, AnswerError> {
+        let pairs = self.shown(pairs)?;
+        let of = |(name, value): &LabelPair<'_>| Label { name: self.shared(name), value: self.shared(value) };
         let labels: Vec<Label> = pairs.iter().map(of).collect();
         Ok(Labels::from_sorted(labels))
     }
 
-    /// Reads a series with its values.
-    pub(super) fn series(&mut self, element: &[u8]) -> Result<SeriesPoints, AnswerError> {
-        let usual = self.usual_series(element).filter(|(_, length)| *length == element.len());
-        let series = match usual {
-            Some((series, _)) => series,
-            None => self.any_series(element)?,
-        };
-        self.admit(series)
+    /// Takes a series with its values.
+    pub(super) fn series(&mut self, element: &[u8]) -> Result<(), AnswerError> {
+        match self.series.copy(element) {
+            Some((length, values)) if length == element.len() => self.admit(values),
+            Some(_) => invalid("something follows a series"),
+            None => self.any_series(element),
+        }
     }
 
-    /// Reads the series at the beginning of a text, if it has the usual form. Returns the bytes
-    /// that it has, too.
-    pub(super) fn first_series(&mut self, text: &[u8]) -> Result<Option<(SeriesPoints, usize)>, AnswerError> {
-        let Some((series, length)) = self.usual_series(text) else { return Ok(None) };
-        Ok(Some((self.admit(series)?, length)))
+    /// Takes the series at the beginning of a text, if it has the usual form. Returns the bytes
+    /// that it has.
+    pub(super) fn first_series(&mut self, text: &[u8]) -> Result<Option<usize>, AnswerError> {
+        let Some((length, values)) = self.series.copy(text) else { return Ok(None) };
+        self.admit(values)?;
+        Ok(Some(length))
     }
 
     /// Counts the values of a series.
-    fn admit(&mut self, series: SeriesPoints) -> Result<SeriesPoints, AnswerError> {
-        self.hold(Labels::own_bytes(series.labels.len()) + size_of::<SeriesPoints>());
-        let values = match &series.values {
-            SeriesValues::Many(points, count) => {
-                self.hold(points.len());
-                *count
-            }
-            SeriesValues::One(_) => 1,
-        };
+    fn admit(&mut self, values: usize) -> Result<(), AnswerError> {
         self.samples = self.samples.saturating_add(values as u64);
         if self.samples > self.samples_max {
             return Err(QueryError::TooManySamples { allowed: self.samples_max }.into());
         }
-        Ok(series)
+        Ok(())
     }
 
-    /// Reads a series in any form.
-    fn any_series(&mut self, element: &[u8]) -> Result<SeriesPoints, AnswerError> {
+    /// Takes a series in any form.
+    fn any_series(&mut self, element: &[u8]) -> Result<(), AnswerError> {
         let SeriesElement { metric, value, values, histogram, histograms } =
             serde_json::from_slice(element).or_else(invalid)?;
         if histogram.is_some() || histograms.is_some() {
             let why = "the result has native histograms, which are not passed on from an upstream";
             return Err(AnswerError::Unsupported(why.to_owned()));
         }
-        let labels = self.label_set(metric)?;
-        let values = match (value, values) {
-            (Some(Point(sample)), None) => SeriesValues::One(sample.value),
+        let labels = self.shown(metric)?;
+        let (values, count) = match (value, values) {
+            (Some(Point(sample)), None) => (PrintedValues::One(sample.value), 1),
             (None, Some(all)) => {
                 let mut times = TimeCheck::new(self.steps.as_ref());
                 if !all.iter().all(|Point(sample)| times.admits(sample.at)) {
                     return invalid("the times of a series do not ascend, or are no steps of the query");
                 }
                 let samples: Vec<Sample> = all.into_iter().map(|Point(sample)| sample).collect();
-                SeriesValues::Many(PassedSeries::print(&samples), samples.len())
+                let count = samples.len();
+                (PrintedValues::Many(samples), count)
             }
             _ => return invalid("a series has neither one value nor many"),
         };
-        Ok(SeriesPoints { labels, values })
+        self.series.print(&labels, &values);
+        self.admit(count)
     }
 
-    /// Reads the series at the beginning of a text in the form that servers write:
-    /// `{"metric":{"a":"b"},"values":[[1,"2"]]}` without whitespace and escapes, its labels sorted
-    /// by name. Returns the bytes that it has, too. `None` for any other text.
-    fn usual_series(&mut self, text: &[u8]) -> Option<(SeriesPoints, usize)> {
-        let mut scanner = Scanner::new(text);
+    /// Parses a series of a [`PassedResult`](super::PassedResult).
+    pub(super) fn parsed(&mut self, element: &[u8]) -> Option<(Labels, Vec<Sample>)> {
+        self.parsed_usual(element).or_else(|| {
+            let SeriesElement { metric, value, values, .. } = serde_json::from_slice(element).ok()?;
+            let labels = self.label_set(metric).ok()?;
+            let all = value.into_iter().chain(values.into_iter().flatten());
+            Some((labels, all.map(|Point(sample)| sample).collect()))
+        })
+    }
+
+    /// Like [`ElementReader::parsed`], for a series without escapes.
+    fn parsed_usual(&mut self, element: &[u8]) -> Option<(Labels, Vec<Sample>)> {
+        let mut scanner = Scanner::new(element);
         scanner.take(br#"{"metric":{"#)?;
         let labels = self.usual_labels(&mut scanner)?;
-        scanner.take(br#","value"#)?;
-        let values = match scanner.byte()? {
-            b's' => {
-                scanner.take(b"\":")?;
-                let (points, count) = PassedSeries::scan(&mut scanner, self.steps.as_ref())?;
-                SeriesValues::Many(points, count)
-            }
-            b'"' => {
-                scanner.take(b":")?;
-                SeriesValues::One(next_point(&mut scanner)?.value)
-            }
-            _ => return None,
-        };
-        scanner.take(b"}")?;
-        Some((SeriesPoints { labels, values }, text.len() - scanner.rest().len()))
+        if scanner.take(br#","value":"#).is_some() {
+            return Some((labels, vec![next_point(&mut scanner)?]));
+        }
+        scanner.take(br#","values":"#)?;
+        // A point has 16 to 40 bytes.
+        let mut samples = Vec::with_capacity(scanner.rest().len() / 24);
+        while matches!(scanner.byte()?, b'[' | b',') {
+            samples.push(next_point(&mut scanner)?);
+        }
+        Some((labels, samples))
+    }
+
+    /// Parses the labels of a series of a [`PassedResult`](super::PassedResult).
+    pub(super) fn labels_of(&mut self, element: &[u8]) -> Option<Labels> {
+        let mut scanner = Scanner::new(element);
+        scanner.take(br#"{"metric":{"#)?;
+        self.usual_labels(&mut scanner).or_else(|| {
+            let SeriesLabels { metric } = serde_json::from_slice(element).ok()?;
+            self.label_set(metric).ok()
+        })
     }
 
     /// Reads the labels of a series and the brace after them.

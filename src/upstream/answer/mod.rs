@@ -15,9 +15,9 @@ use crate::model::{Labels, Steps, Timestamp};
 use crate::outbound::Bytes;
 use crate::promql::{QueryError, Value};
 use crate::tsdb::{Description, Listing, SeriesExemplars};
-use element::{ElementReader, SeriesPoints, exemplars_of};
+use element::{ElementReader, exemplars_of};
 use metadata::descriptions;
-pub use passed::PassedSeries;
+pub use passed::PassedResult;
 use split::{Malformed, Splitter, TakeElement};
 
 use super::request::UpstreamRead;
@@ -77,10 +77,10 @@ pub struct QueryAnswer {
 /// The value of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueryValue {
-    /// A scalar, a string or a vector.
+    /// A scalar or a string.
     Parsed(Value),
-    /// A matrix, sorted by labels.
-    Passed(Arc<[PassedSeries]>),
+    /// A vector in the order of the server, or a matrix, sorted by labels.
+    Passed(Arc<PassedResult>),
 }
 
 /// An answer with raw samples, which has not been decoded.
@@ -160,7 +160,6 @@ pub(super) struct AnswerReader {
 /// The elements so far.
 #[derive(Debug, Default)]
 struct Found {
-    points: Vec<SeriesPoints>,
     labels: Vec<Labels>,
     texts: Vec<Arc<str>>,
     exemplars: Vec<SeriesExemplars>,
@@ -180,16 +179,14 @@ impl TakeElement<AnswerError> for ElementTaker<'_> {
         if !matches!(self.read, UpstreamRead::Query { .. }) {
             return Ok(None);
         }
-        let Some((points, length)) = self.elements.first_series(text)? else { return Ok(None) };
-        self.found.points.push(points);
-        Ok(Some(length))
+        self.elements.first_series(text)
     }
 
     fn take(&mut self, element: &[u8]) -> Result<(), AnswerError> {
         let ElementTaker { read, elements, found } = self;
         match read {
             UpstreamRead::Query { .. } if element.first() == Some(&b'{') => {
-                found.points.push(elements.series(element)?);
+                elements.series(element)?;
             }
             UpstreamRead::Query { .. } if found.raw.len() < 2 => {
                 found.raw.push(serde_json::from_slice(element).or_else(invalid)?);
@@ -242,14 +239,14 @@ impl AnswerReader {
             UpstreamRead::Metadata { .. } => METADATA_BYTES_MAX,
             _ => ENVELOPE_BYTES_MAX,
         };
-        let steps = match read {
-            UpstreamRead::Query { steps, instant: false, .. } => Some(*steps),
-            _ => None,
+        let (steps, at) = match read {
+            UpstreamRead::Query { steps, instant, .. } => ((!instant).then_some(*steps), steps.start()),
+            _ => (None, Timestamp::MIN),
         };
         AnswerReader {
             read: read.clone(),
             splitter: Splitter::new(envelope_max, ELEMENT_BYTES_MAX),
-            elements: ElementReader::new(hidden, steps, samples_max),
+            elements: ElementReader::new(hidden, steps, at, samples_max),
             found: Found::default(),
             is_whole,
         }
@@ -258,6 +255,11 @@ impl AnswerReader {
     /// Returns the bytes that are held.
     pub(super) fn held_bytes(&self) -> u64 {
         (self.splitter.held_bytes() as u64).saturating_add(self.elements.held_bytes())
+    }
+
+    /// Returns the bytes that take long to finish, at least. The rest is only passed on.
+    pub(super) fn unfinished_bytes(&self) -> u64 {
+        (self.splitter.held_bytes() as u64).saturating_add(self.elements.unfinished_bytes())
     }
 
     /// Takes the next bytes.
@@ -282,6 +284,7 @@ impl AnswerReader {
         // example because the name of a member has escapes.
         let is_list = data == Some("[]");
         let no_list = |what: &str| invalid(format!("data is not a list of {what}"));
+        let held_bytes = elements.held_bytes();
         let data = match &read {
             UpstreamRead::Query { steps, instant, .. } => {
                 let Some(data) = data else { return invalid("data is missing") };
@@ -290,7 +293,7 @@ impl AnswerReader {
                     return no_list("values");
                 }
                 let samples = elements.samples();
-                let value = value(found, &kind.result_type, (*steps, *instant), elements.hides_label())?;
+                let value = value(elements, &found.raw, &kind.result_type, (*steps, *instant))?;
                 AnswerData::Query(QueryAnswer { value, samples })
             }
             UpstreamRead::Series { limit, .. } if is_list => {
@@ -326,7 +329,7 @@ impl AnswerReader {
         }
         // The memory of other data was charged while it arrived.
         let metadata = if let AnswerData::Metadata(all) = &data { metadata::bytes_of(all) } else { 0 };
-        let (infos, bytes) = (shortened(envelope.infos), elements.held_bytes().saturating_add(metadata));
+        let (infos, bytes) = (shortened(envelope.infos), held_bytes.saturating_add(metadata));
         Ok(UpstreamAnswer { data, warnings, infos, bytes })
     }
 }
@@ -343,51 +346,41 @@ fn shortened(texts: Option<Vec<String>>) -> Vec<String> {
 }
 
 fn value(
-    found: Found,
+    elements: ElementReader,
+    raw: &[Box<RawValue>],
     kind: &str,
     (steps, instant): (Steps, bool),
-    hides_label: bool,
 ) -> Result<QueryValue, AnswerError> {
-    let Found { points, raw, .. } = found;
     let at = steps.start();
-    let has_no = |is_empty: bool, what: &str| match is_empty {
-        true => Ok(()),
-        false => invalid(format!("a {kind} has {what}")),
+    let has_no = |has: bool, what: &str| match has {
+        false => Ok(()),
+        true => invalid(format!("a {kind} has {what}")),
     };
     match (kind, instant) {
         ("matrix", _) => {
-            has_no(raw.is_empty(), "values without a series")?;
-            let mut series = Vec::with_capacity(points.len());
-            for one in points {
-                series.push(
-                    one.matrix().ok_or_else(|| AnswerError::Invalid("a series has one value".to_owned()))?,
-                );
-            }
-            if !series.is_sorted_by(|a: &PassedSeries, b| a.labels() < b.labels()) {
-                series.sort_by(|a, b| a.labels().cmp(b.labels()));
-            }
-            if series.windows(2).any(|pair| pair[0].labels() == pair[1].labels()) {
-                if hides_label {
+            has_no(!raw.is_empty(), "values without a series")?;
+            let hides_label = elements.hides_label();
+            match elements.into_series().into_matrix() {
+                Some((matrix, false)) => Ok(QueryValue::Passed(matrix.into())),
+                Some((_, true)) if hides_label => {
                     // The query may have set the label, so this is not a fault of the server.
                     let why = "series of the result differ only in the label of the tenant, which is removed";
-                    return Err(AnswerError::Unsupported(why.to_owned()));
+                    Err(AnswerError::Unsupported(why.to_owned()))
                 }
-                return invalid("two series have the same labels");
+                Some((_, true)) => invalid("two series have the same labels"),
+                None => invalid("a series has one value"),
             }
-            Ok(QueryValue::Passed(series.into()))
         }
         ("vector", true) => {
-            has_no(raw.is_empty(), "values without a series")?;
-            let of = |one: SeriesPoints| one.vector(at);
-            let series: Option<Vec<_>> = points.into_iter().map(of).collect();
-            series.map_or_else(
-                || invalid("a series of a vector has not one value"),
-                |all| Ok(QueryValue::Parsed(Value::Vector(all))),
-            )
+            has_no(!raw.is_empty(), "values without a series")?;
+            match elements.into_series().into_vector() {
+                Some(vector) => Ok(QueryValue::Passed(vector.into())),
+                None => invalid("a series of a vector has not one value"),
+            }
         }
         ("scalar" | "string", true) => {
-            has_no(points.is_empty(), "series")?;
-            let [_, text] = raw.as_slice() else { return invalid("a scalar or string has not two parts") };
+            has_no(elements.has_series(), "series")?;
+            let [_, text] = raw else { return invalid("a scalar or string has not two parts") };
             let text: String = serde_json::from_str(text.get()).or_else(invalid)?;
             Ok(QueryValue::Parsed(match kind {
                 "string" => Value::Text { at, text },

@@ -1,107 +1,487 @@
-//! Series whose values stay the text that the server sent.
+//! A vector or a matrix whose series stay the text that the server sent.
 //!
-//! Most results are only passed on. To parse a value and to print it again takes longer than to
-//! check its text and to copy it.
+//! Most results are only passed on. To parse labels and values and to print them again takes longer
+//! than to check their text and to copy it.
 
+use std::cmp::Ordering;
 use std::fmt::Write as _;
+use std::ops::Range;
 
-use super::scan::Scanner;
-use crate::model::{Labels, Sample, Steps, Timestamp};
-use crate::promql::MatrixSeries;
+use super::element::{ElementReader, LABELS_MAX, LabelPair};
+use super::scan::{Scanner, ShortText};
+use crate::model::{Label, Labels, Sample, Steps, Timestamp};
+use crate::promql::{MatrixSeries, Value, VectorSample};
 
-/// The values of one series over time, as JSON.
+/// A vector or a matrix as JSON.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PassedSeries {
-    labels: Labels,
-    /// `[[1,"2"],[3,"4"]]`, in the form that [`PassedSeries::scan`] or [`PassedSeries::print`]
-    /// admits.
-    points: Box<[u8]>,
-    count: usize,
+pub struct PassedResult {
+    is_vector: bool,
+    /// The series with commas between them, in the form that [`PassedWriter`] writes.
+    text: Vec<u8>,
+    /// The end of each series in the text, exclusive.
+    ends: Vec<usize>,
+    /// The number of labels of all series.
+    labels: usize,
 }
 
-impl PassedSeries {
-    /// Reads values without whitespace and escapes, up to the bracket after the last one. Their
-    /// times ascend and are `steps`. Returns `None` for any other text.
-    pub(super) fn scan(scanner: &mut Scanner<'_>, steps: Option<&Steps>) -> Option<(Box<[u8]>, usize)> {
-        let text = scanner.rest();
+impl PassedResult {
+    /// Returns whether it is a vector.
+    pub const fn is_vector(&self) -> bool {
+        self.is_vector
+    }
+
+    /// Returns the number of series.
+    pub fn series_count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns the first `limit` series as JSON, with commas between them.
+    pub fn text(&self, limit: usize) -> &[u8] {
+        let last = limit.min(self.ends.len()).checked_sub(1);
+        let end = last.and_then(|last| self.ends.get(last)).copied().unwrap_or_default();
+        self.text.get(..end).unwrap_or_default()
+    }
+
+    /// Returns the memory in bytes.
+    pub fn held_bytes(&self) -> u64 {
+        (self.text.capacity() + self.ends.capacity() * size_of::<usize>()) as u64
+    }
+
+    /// Returns an estimate of the memory of the parsed series in bytes.
+    pub fn parsed_bytes(&self) -> u64 {
+        // The shortest value has half as many bytes as a parsed one.
+        (2 * self.text.len() + parsed_labels_bytes(self.labels)) as u64
+    }
+
+    /// Parses the first `limit` series. Returns `None` only if the text is not that of a
+    /// [`PassedWriter`].
+    pub fn parsed(&self, limit: usize) -> Option<Value> {
+        let mut reader = ElementReader::new(None, None, Timestamp::MIN, u64::MAX);
+        let mut parsed = elements(&self.text, &self.ends).take(limit).map(|one| reader.parsed(one));
+        if self.is_vector {
+            let of = |series: Option<(Labels, Vec<Sample>)>| {
+                let (labels, samples) = series?;
+                let Sample { at, value } = *samples.first()?;
+                Some(VectorSample { labels, at, value, histogram: None })
+            };
+            return parsed.map(of).collect::<Option<_>>().map(Value::Vector);
+        }
+        let of = |series: Option<(Labels, Vec<Sample>)>| {
+            let (labels, samples) = series?;
+            Some(MatrixSeries { labels, samples, histograms: Vec::new() })
+        };
+        parsed
+            .try_fold(Vec::with_capacity(self.ends.len().min(limit)), |mut all, one| {
+                all.push(of(one)?);
+                Some(all)
+            })
+            .map(Value::Matrix)
+    }
+}
+
+/// The most steps whose texts are remembered.
+const STEP_TEXTS_MAX: usize = 16_384;
+
+/// Returns an estimate of the memory of labels in bytes, without their texts.
+const fn parsed_labels_bytes(labels: usize) -> usize {
+    const COUNTERS: usize = 16;
+    labels * (size_of::<Label>() + COUNTERS)
+}
+
+/// Returns the texts of the series.
+fn elements<'t>(text: &'t [u8], ends: &'t [usize]) -> impl Iterator<Item = &'t [u8]> {
+    let starts = std::iter::once(0).chain(ends.iter().map(|end| end + 1));
+    starts.zip(ends).map(|(start, end)| text.get(start..*end).unwrap_or_default())
+}
+
+/// A label in the text of a writer: `"name":"value"`.
+#[derive(Clone, Copy, Debug)]
+struct LabelPlace {
+    start: usize,
+    name_bytes: usize,
+    end: usize,
+}
+
+impl LabelPlace {
+    const fn whole(self) -> Range<usize> {
+        self.start..self.end
+    }
+
+    const fn name(self) -> Range<usize> {
+        self.start + 1..self.start + 1 + self.name_bytes
+    }
+
+    const fn value(self) -> Range<usize> {
+        self.name().end + 3..self.end - 1
+    }
+}
+
+/// The values of a series that is printed.
+pub(super) enum PrintedValues {
+    /// The value of a vector.
+    One(f64),
+    /// Values whose times ascend.
+    Many(Vec<Sample>),
+}
+
+/// Collects the series of a result as text.
+#[derive(Debug)]
+pub(super) struct PassedWriter {
+    /// A label that is left out.
+    hidden: Option<Box<str>>,
+    /// The steps of a range query; `None` allows all times.
+    steps: Option<StepTexts>,
+    /// The time of an instant query.
+    at: Timestamp,
+    text: Vec<u8>,
+    ends: Vec<usize>,
+    labels: usize,
+    /// The number of series with one value.
+    ones: usize,
+    /// Whether the labels of each series are known to follow those of the series before it.
+    is_sorted: bool,
+    /// The labels of the last series in the usual form.
+    previous: Vec<LabelPlace>,
+    /// The labels of the current one.
+    current: Vec<LabelPlace>,
+}
+
+impl PassedWriter {
+    pub(super) fn new(hidden: Option<Box<str>>, steps: Option<Steps>, at: Timestamp) -> PassedWriter {
+        PassedWriter {
+            hidden,
+            steps: steps.map(StepTexts::new),
+            at,
+            text: Vec::new(),
+            ends: Vec::new(),
+            labels: 0,
+            ones: 0,
+            is_sorted: true,
+            previous: Vec::new(),
+            current: Vec::new(),
+        }
+    }
+
+    /// Returns the memory in bytes. It includes that of a later sort.
+    pub(super) fn held_bytes(&self) -> usize {
+        let sort = if self.needs_sort() { self.text.len() + parsed_labels_bytes(self.labels) } else { 0 };
+        let steps = self.steps.as_ref().map_or(0, StepTexts::held_bytes);
+        self.text.capacity() + self.ends.capacity() * size_of::<usize>() + sort + steps
+    }
+
+    /// Returns the number of series.
+    pub(super) const fn series_count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns whether the series have to be sorted. A vector has the order of the server.
+    pub(super) const fn needs_sort(&self) -> bool {
+        !self.is_sorted && self.ones == 0
+    }
+
+    /// Copies the series at the beginning of `text` if it has the form that servers write:
+    /// `{"metric":{"a":"b"},"values":[[1,"2"]]}` without whitespace and escapes, its labels sorted
+    /// by name. The time of a vector is that of the query. Returns the bytes of the series, and the
+    /// number of its values. `None` for any other text.
+    pub(super) fn copy(&mut self, text: &[u8]) -> Option<(usize, usize)> {
+        let begun = self.text.len();
+        let copied = self.copy_series(text);
+        if copied.is_none() {
+            self.text.truncate(begun);
+        }
+        copied
+    }
+
+    fn copy_series(&mut self, text: &[u8]) -> Option<(usize, usize)> {
+        let mut scanner = Scanner::new(text);
+        scanner.take(br#"{"metric":{"#)?;
+        self.begin();
+        let order = self.copy_labels(&mut scanner)?;
+        let after_labels = scanner.rest();
+        scanner.take(br#","value"#)?;
+        let (is_one, values) = match scanner.byte()? {
+            b's' => {
+                scanner.take(b"\":")?;
+                (false, skip_values(&mut scanner, self.steps.as_mut())?)
+            }
+            b'"' => {
+                scanner.take(b":[")?;
+                if scanner.time()? != self.at {
+                    return None;
+                }
+                scanner.take(b",\"")?;
+                scanner.skip_value()?;
+                scanner.take(b"]")?;
+                (true, 1)
+            }
+            _ => return None,
+        };
+        scanner.take(b"}")?;
+        let rest = scanner.rest();
+        self.text.extend_from_slice(after_labels.get(..after_labels.len() - rest.len())?);
+        self.is_sorted &= self.ends.is_empty() || order == Ordering::Greater;
+        std::mem::swap(&mut self.previous, &mut self.current);
+        self.end(self.previous.len(), is_one);
+        Some((text.len() - rest.len(), values))
+    }
+
+    /// Writes the text before the labels of a series.
+    fn begin(&mut self) {
+        if !self.ends.is_empty() {
+            self.text.push(b',');
+        }
+        self.text.extend_from_slice(br#"{"metric":{"#);
+    }
+
+    /// Records the end of a series.
+    fn end(&mut self, labels: usize, is_one: bool) {
+        self.labels += labels;
+        self.ones += usize::from(is_one);
+        self.ends.push(self.text.len());
+    }
+
+    /// Copies the labels of a series and the brace after them. Returns how they compare to those of
+    /// the series before it.
+    fn copy_labels(&mut self, scanner: &mut Scanner<'_>) -> Option<Ordering> {
+        self.current.clear();
+        let (mut order, mut last_name, mut count) = (Ordering::Equal, "".as_bytes(), 0);
+        if scanner.take(b"}").is_none() {
+            loop {
+                let from = scanner.rest();
+                let before = self.previous.get(self.current.len()).copied();
+                let known = before.filter(|label| {
+                    self.text.get(label.whole()).is_some_and(|text| scanner.take_slice(text).is_some())
+                });
+                let (name, is_shown) = match known {
+                    // Most labels of a series are those of the series before it.
+                    Some(label) => (from.get(1..=label.name_bytes)?, true),
+                    None => {
+                        let name = scanner.text()?;
+                        scanner.take(b":")?;
+                        let value = scanner.text()?;
+                        let is_shown = !value.is_empty() && Some(name) != self.hidden.as_deref();
+                        if is_shown && order == Ordering::Equal {
+                            order = self.compare((name, value), before);
+                        }
+                        (name.as_bytes(), is_shown)
+                    }
+                };
+                if is_shown {
+                    // The general parser sorts other labels, and refuses those that occur twice.
+                    if name <= last_name {
+                        return None;
+                    }
+                    last_name = name;
+                    if !self.current.is_empty() {
+                        self.text.push(b',');
+                    }
+                    let start = self.text.len();
+                    self.text.extend_from_slice(from.get(..from.len() - scanner.rest().len())?);
+                    self.current.push(LabelPlace { start, name_bytes: name.len(), end: self.text.len() });
+                }
+                count += 1;
+                match scanner.byte()? {
+                    b',' if count < LABELS_MAX => {}
+                    b'}' => break,
+                    _ => return None,
+                }
+            }
+        }
+        self.text.push(b'}');
+        Some(order.then(self.current.len().cmp(&self.previous.len())))
+    }
+
+    /// Compares a label to the one at the same place of the series before.
+    fn compare(&self, (name, value): (&str, &str), before: Option<LabelPlace>) -> Ordering {
+        let Some(before) = before else { return Ordering::Greater };
+        let text = |range: Range<usize>| self.text.get(range).unwrap_or_default();
+        let names = name.as_bytes().cmp(text(before.name()));
+        names.then_with(|| value.as_bytes().cmp(text(before.value())))
+    }
+
+    /// Writes a series, whose labels are sorted by name. Numbers are not those of Prometheus to the
+    /// character: an exponent may have one digit.
+    pub(super) fn print(&mut self, labels: &[LabelPair<'_>], values: &PrintedValues) {
+        self.begin();
+        let mut text = String::new();
+        for (place, (name, value)) in labels.iter().enumerate() {
+            text.push_str(if place > 0 { "," } else { "" });
+            json_string(name, &mut text);
+            text.push(':');
+            json_string(value, &mut text);
+        }
+        text.push('}');
+        match values {
+            PrintedValues::One(value) => {
+                text.push_str(",\"value\":");
+                print_point(Sample { at: self.at, value: *value }, &mut text);
+            }
+            PrintedValues::Many(samples) => {
+                for (place, sample) in samples.iter().enumerate() {
+                    text.push_str(if place > 0 { "," } else { ",\"values\":[" });
+                    print_point(*sample, &mut text);
+                }
+                text.push_str(if samples.is_empty() { "" } else { "]" });
+            }
+        }
+        text.push('}');
+        self.text.extend_from_slice(text.as_bytes());
+        // Labels with escapes cannot be compared as text.
+        self.is_sorted = false;
+        self.previous.clear();
+        self.end(labels.len(), matches!(values, PrintedValues::One(_)));
+    }
+
+    /// Returns a vector in the order of the server. `None` if a series has not one value.
+    pub(super) fn into_vector(self) -> Option<PassedResult> {
+        let PassedWriter { text, ends, labels, ones, .. } = self;
+        (ones == ends.len()).then_some(PassedResult { is_vector: true, text, ends, labels })
+    }
+
+    /// Returns a matrix, sorted by labels, and whether two series have the same labels. `None` if a
+    /// series has one value.
+    pub(super) fn into_matrix(self) -> Option<(PassedResult, bool)> {
+        let needs_sort = self.needs_sort();
+        let PassedWriter { text, ends, labels, ones, .. } = self;
+        if ones > 0 {
+            return None;
+        }
+        let mut result = PassedResult { is_vector: false, text, ends, labels };
+        if !needs_sort {
+            return Some((result, false));
+        }
+        let mut reader = ElementReader::new(None, None, Timestamp::MIN, u64::MAX);
+        let mut sorted = Vec::with_capacity(result.ends.len());
+        for element in elements(&result.text, &result.ends) {
+            sorted.push((reader.labels_of(element)?, element));
+        }
+        sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let has_equal = sorted.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b));
+        let (mut text, mut ends) = (Vec::with_capacity(result.text.len()), Vec::with_capacity(sorted.len()));
+        for (_, element) in sorted {
+            if !ends.is_empty() {
+                text.push(b',');
+            }
+            text.extend_from_slice(element);
+            ends.push(text.len());
+        }
+        (result.text, result.ends) = (text, ends);
+        Some((result, has_equal))
+    }
+}
+
+/// Reads values without whitespace and escapes, up to the bracket after the last one. Their times
+/// ascend and are `steps`. Returns their number, or `None` for any other text.
+fn skip_values(scanner: &mut Scanner<'_>, mut steps: Option<&mut StepTexts>) -> Option<usize> {
+    scanner.take(b"[")?;
+    let (mut times, mut next_step, mut count) = (TimeCheck::new(None), 0, 0);
+    loop {
         scanner.take(b"[")?;
-        let (mut times, mut count) = (TimeCheck::new(steps), 0);
-        loop {
-            scanner.take(b"[")?;
-            if !times.admits(scanner.time()?) {
-                return None;
-            }
-            scanner.take(b",\"")?;
-            scanner.skip_value()?;
-            scanner.take(b"]")?;
-            count += 1;
-            match scanner.byte()? {
-                b',' => {}
-                b']' => break,
-                _ => return None,
+        match &mut steps {
+            Some(steps) => next_step = steps.take(scanner, next_step)? + 1,
+            None => {
+                if !times.admits(scanner.time()?) {
+                    return None;
+                }
+                scanner.take(b",\"")?;
             }
         }
-        let points = text.get(..text.len() - scanner.rest().len())?;
-        Some((points.into(), count))
-    }
-
-    /// Writes values, whose times ascend. Numbers are not those of Prometheus to the character: an
-    /// exponent may have one digit.
-    pub(super) fn print(samples: &[Sample]) -> Box<[u8]> {
-        let mut text = String::with_capacity(2 + samples.len() * 26);
-        text.push('[');
-        for Sample { at, value } in samples {
-            text.push_str(if text.len() > 1 { ",[" } else { "[" });
-            let (sign, ms) = (if at.as_ms() < 0 { "-" } else { "" }, at.as_ms().unsigned_abs());
-            // Writing to a String cannot fail.
-            let _ = match ms % 1_000 {
-                0 => write!(text, "{sign}{},\"", ms / 1_000),
-                fraction => write!(text, "{sign}{}.{fraction:03},\"", ms / 1_000),
-            };
-            let _ = match value.abs() {
-                _ if value.is_nan() => write!(text, "NaN"),
-                f64::INFINITY if value.is_sign_negative() => write!(text, "-Inf"),
-                f64::INFINITY => write!(text, "+Inf"),
-                0.0 | 1e-6..1e21 => write!(text, "{value}"),
-                _ => write!(text, "{value:e}"),
-            };
-            text.push_str("\"]");
+        scanner.skip_value()?;
+        scanner.take(b"]")?;
+        count += 1;
+        match scanner.byte()? {
+            b',' => {}
+            b']' => return Some(count),
+            _ => return None,
         }
-        text.push(']');
-        text.into_bytes().into()
+    }
+}
+
+/// The texts of the steps of a range query. Most series have the same times, so their text is
+/// compared to that of an earlier series, which is faster than to parse it.
+#[derive(Debug)]
+struct StepTexts {
+    steps: Steps,
+    /// `1435781430,"` by the index of the step; empty if it is not known.
+    texts: Vec<ShortText>,
+}
+
+impl StepTexts {
+    const fn new(steps: Steps) -> StepTexts {
+        StepTexts { steps, texts: Vec::new() }
     }
 
-    /// Returns a series with the text of its `count` values.
-    pub(super) fn new(labels: Labels, (points, count): (Box<[u8]>, usize)) -> PassedSeries {
-        PassedSeries { labels, points, count }
+    fn held_bytes(&self) -> usize {
+        self.texts.capacity() * size_of::<ShortText>()
     }
 
-    /// Returns the labels.
-    pub const fn labels(&self) -> &Labels {
-        &self.labels
-    }
-
-    /// Returns the values as a JSON array; none is `[]`.
-    pub const fn points(&self) -> &[u8] {
-        &self.points
-    }
-
-    /// Returns the number of values.
-    pub const fn count(&self) -> usize {
-        self.count
-    }
-
-    /// Parses the values.
-    pub fn parsed(&self) -> MatrixSeries {
-        let mut scanner = Scanner::new(&self.points);
-        let mut samples = Vec::with_capacity(self.count);
-        while scanner.byte().is_some()
-            && let Some(sample) = next_point(&mut scanner)
+    /// Reads the time of a step whose index is at least `from`, and the text after it up to the
+    /// value. Returns the index.
+    #[inline]
+    fn take(&mut self, scanner: &mut Scanner<'_>, from: usize) -> Option<usize> {
+        if let Some(known) = self.texts.get(from)
+            && scanner.take_short(*known).is_some()
         {
-            samples.push(sample);
+            return Some(from);
         }
-        MatrixSeries { labels: self.labels.clone(), samples, histograms: Vec::new() }
+        self.take_other(scanner, from)
     }
+
+    /// Like [`StepTexts::take`], for a step whose text is not known or that is not the next.
+    fn take_other(&mut self, scanner: &mut Scanner<'_>, from: usize) -> Option<usize> {
+        let text = scanner.rest();
+        let at = scanner.time()?;
+        scanner.take(b",\"")?;
+        let since_ms = at.ms_since(self.steps.start());
+        let step_ms = self.steps.step_ms().max(1);
+        if at < self.steps.start() || at > self.steps.end() || since_ms % step_ms != 0 {
+            return None;
+        }
+        let index = usize::try_from(since_ms / step_ms).ok().filter(|index| *index >= from)?;
+        if index < STEP_TEXTS_MAX
+            && let Some(text) = text.get(..text.len() - scanner.rest().len()).and_then(ShortText::new)
+        {
+            if index >= self.texts.len() {
+                self.texts.resize(index + 1, ShortText::default());
+            }
+            if let Some(known) = self.texts.get_mut(index) {
+                *known = text;
+            }
+        }
+        Some(index)
+    }
+}
+
+/// Writes a string with the escapes of JSON.
+fn json_string(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            // Writing to a String cannot fail.
+            '\0'..' ' => drop(write!(out, "\\u{:04x}", u32::from(c))),
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Writes a time and a value: `[1435781430.781,"1"]`.
+fn print_point(Sample { at, value }: Sample, text: &mut String) {
+    let (sign, ms) = (if at.as_ms() < 0 { "-" } else { "" }, at.as_ms().unsigned_abs());
+    // Writing to a String cannot fail.
+    let _ = match ms % 1_000 {
+        0 => write!(text, "[{sign}{},\"", ms / 1_000),
+        fraction => write!(text, "[{sign}{}.{fraction:03},\"", ms / 1_000),
+    };
+    let _ = match value.abs() {
+        _ if value.is_nan() => write!(text, "NaN"),
+        f64::INFINITY if value.is_sign_negative() => write!(text, "-Inf"),
+        f64::INFINITY => write!(text, "+Inf"),
+        0.0 | 1e-6..1e21 => write!(text, "{value}"),
+        _ => write!(text, "{value:e}"),
+    };
+    text.push_str("\"]");
 }
 
 /// Reads a time and a value: `[1435781430.781,"1"]`.
@@ -146,23 +526,34 @@ impl<'s> TimeCheck<'s> {
 }
 
 #[cfg(test)]
-impl PassedSeries {
-    /// Returns a series with printed values.
-    pub fn printed(labels: Labels, samples: &[Sample]) -> PassedSeries {
-        PassedSeries::new(labels, (PassedSeries::print(samples), samples.len()))
+impl PassedResult {
+    /// Returns a matrix with printed series, which are sorted by labels.
+    pub fn printed(series: &[(Labels, Vec<Sample>)]) -> PassedResult {
+        let mut writer = PassedWriter::new(None, None, Timestamp::MIN);
+        for (labels, samples) in series {
+            let pairs: Vec<_> = labels.iter().map(|l| (l.name.into(), l.value.into())).collect();
+            writer.print(&pairs, &PrintedValues::Many(samples.clone()));
+        }
+        writer.into_matrix().expect("many values").0
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn text(result: &PassedResult) -> String {
+        String::from_utf8(result.text(usize::MAX).to_vec()).expect("UTF-8")
+    }
 
     #[test]
     fn printed_values_are_json_that_is_parsed_again() {
         let values = [
+            (-1_001, 0.1, r#"[-1.001,"0.1"]"#),
             (0, 0.0, r#"[0,"0"]"#),
             (1_500, -0.0, r#"[1.500,"-0"]"#),
-            (-1_001, 0.1, r#"[-1.001,"0.1"]"#),
             (2_000, 1e20, r#"[2,"100000000000000000000"]"#),
             (3_000, 1e300, r#"[3,"1e300"]"#),
             (4_000, -2.5e-7, r#"[4,"-2.5e-7"]"#),
@@ -173,16 +564,23 @@ mod tests {
             .iter()
             .map(|(ms, value, _)| Sample { at: Timestamp::from_ms(*ms), value: *value })
             .collect();
-        let series = PassedSeries::printed(Labels::default(), &samples);
+        let labels = Labels::from_pairs([("a", "\"\\\n\u{1}é😀")]);
+        let result =
+            PassedResult::printed(&[(labels.clone(), samples.clone()), (Labels::default(), Vec::new())]);
         let expected = values.map(|(.., text)| text).join(",");
-        assert_eq!(String::from_utf8_lossy(series.points()), format!("[{expected}]"));
-        assert_eq!((series.parsed().samples, series.count()), (samples, values.len()));
-        let none = PassedSeries::printed(Labels::default(), &[]);
-        assert_eq!((none.points(), none.parsed().samples.len()), (&b"[]"[..], 0));
-        let nan = [Sample { at: Timestamp::from_ms(1), value: f64::NAN }];
-        let nan = PassedSeries::printed(Labels::default(), &nan);
-        assert_eq!(nan.points(), br#"[[0.001,"NaN"]]"#);
-        assert!(nan.parsed().samples[0].value.is_nan());
+        let first = format!(r#"{{"metric":{{"a":"\"\\\u000a\u0001é😀"}},"values":[{expected}]}}"#);
+        // The series are sorted.
+        assert_eq!(text(&result), format!(r#"{{"metric":{{}}}},{first}"#));
+        assert_eq!(result.text(1), br#"{"metric":{}}"#);
+        assert_eq!(result.text(0), b"");
+        let Some(Value::Matrix(parsed)) = result.parsed(usize::MAX) else { panic!("matrix") };
+        assert_eq!((&parsed[1].labels, &parsed[1].samples), (&labels, &samples));
+        assert_eq!((parsed.len(), parsed[0].samples.len()), (2, 0));
+        let nan = [Sample { at: Timestamp::from_ms(1), value: f64::NAN }].to_vec();
+        let nan = PassedResult::printed(&[(Labels::default(), nan)]);
+        assert_eq!(text(&nan), r#"{"metric":{},"values":[[0.001,"NaN"]]}"#);
+        let Some(Value::Matrix(parsed)) = nan.parsed(1) else { panic!("matrix") };
+        assert!(parsed[0].samples[0].value.is_nan());
     }
 
     #[test]
@@ -207,6 +605,85 @@ mod tests {
         }
         for wrong in [[100, 100], [115, 100]] {
             assert!(!admits(&wrong, Some(&steps)) && !admits(&wrong, None), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_steps_in_any_text_and_after_series_with_other_steps() {
+        let steps = Steps::new(Timestamp::from_ms(98_500), Timestamp::from_s(110), 500).expect("steps");
+        let mut writer = PassedWriter::new(None, Some(steps), Timestamp::from_s(1));
+        let mut is_copied = |times: &[&str]| {
+            let points: Vec<String> = times.iter().map(|time| format!("[{time},\"1\"]")).collect();
+            let one = format!("{{\"metric\":{{}},\"values\":[{}]}}", points.join(","));
+            writer.copy(one.as_bytes()) == Some((one.len(), times.len()))
+        };
+        // Each is read with the texts of those before it.
+        for (times, is_usual) in [
+            (&["99", "100", "110"][..], true),
+            (&["98.500", "99", "99.5", "100", "100.500"], true),
+            (&["98.5", "99.000", "99.500", "109.5", "110"], true),
+            (&["99", "99"], false),
+            (&["100", "99"], false),
+            (&["110", "110.5"], false),
+            (&["98"], false),
+            (&["99.1"], false),
+            (&["99.", "100"], false),
+            (&["99", "100", "1e2"], false),
+            (&["98.500", "99", "110"], true),
+        ] {
+            assert_eq!(is_copied(times), is_usual, "{times:?}");
+        }
+    }
+
+    #[test]
+    fn a_vector_is_passed_in_the_order_of_the_server_and_without_the_hidden_label() {
+        let mut writer = PassedWriter::new(Some("tenant".into()), None, Timestamp::from_ms(1_500));
+        let of = |labels: &str, time: &str, value: &str| {
+            format!(r#"{{"metric":{{{labels}}},"value":[{time},"{value}"]}}"#)
+        };
+        let mut is_copied = |one: &str| writer.copy(one.as_bytes()) == Some((one.len(), 1));
+        assert!(is_copied(&of(r#""a":"x","b":"y""#, "1.500", "2.5")));
+        assert!(is_copied(&of(r#""a":"b","e":"","tenant":"7""#, "1.5", "NaN")));
+        assert!(is_copied(&of(r#""tenant":"7""#, "1.500", "-1e+20")));
+        assert!(!is_copied(&of("", "2", "1")), "another time");
+        assert!(!is_copied(&of(r#""b":"x","a":"y""#, "1.5", "1")), "not sorted by name");
+        assert!(!is_copied(&of(r#""a":"\u0061""#, "1.5", "1")), "an escape");
+        let vector = writer.into_vector().expect("one value");
+        let expected = [
+            of(r#""a":"x","b":"y""#, "1.500", "2.5"),
+            of(r#""a":"b""#, "1.5", "NaN"),
+            of("", "1.500", "-1e+20"),
+        ];
+        assert_eq!(text(&vector), expected.join(","));
+        let Some(Value::Vector(parsed)) = vector.parsed(2) else { panic!("vector") };
+        assert_eq!((parsed.len(), parsed[0].at, parsed[0].value), (2, Timestamp::from_ms(1_500), 2.5));
+        assert_eq!(parsed[1].labels, Labels::from_pairs([("a", "b")]));
+    }
+
+    proptest! {
+        /// The values have all characters around the quote and the comma, which end a value.
+        #[test]
+        fn series_are_known_to_be_sorted_exactly_if_they_are(
+            all in prop::collection::vec(prop::collection::btree_map("[ab]{1,2}", "[ !#+,\\-}ab]{1,2}", 0..4), 0..6),
+            is_ordered: bool,
+        ) {
+            let mut all: Vec<Labels> = all.into_iter().map(Labels::from_pairs).collect();
+            if is_ordered {
+                all.sort();
+                all.dedup();
+            }
+            let mut writer = PassedWriter::new(None, None, Timestamp::from_s(1));
+            for labels in &all {
+                let pairs: Vec<String> = labels.iter().map(|l| format!("\"{}\":\"{}\"", l.name, l.value)).collect();
+                let one = format!("{{\"metric\":{{{}}},\"values\":[[1,\"2\"]]}}", pairs.join(","));
+                prop_assert_eq!(writer.copy(one.as_bytes()), Some((one.len(), 1)));
+            }
+            prop_assert_eq!(writer.is_sorted, all.is_sorted_by(|a, b| a < b));
+            let (result, has_equal) = writer.into_matrix().expect("many values");
+            all.sort();
+            prop_assert_eq!(has_equal, all.windows(2).any(|pair| pair[0] == pair[1]));
+            let Some(Value::Matrix(parsed)) = result.parsed(usize::MAX) else { panic!("matrix") };
+            prop_assert_eq!(parsed.into_iter().map(|one| one.labels).collect::<Vec<_>>(), all);
         }
     }
 }

@@ -19,6 +19,25 @@ const POWERS: [f64; 23] = [
     1e19, 1e20, 1e21, 1e22,
 ];
 
+/// A text of at most 15 bytes, which is compared in one step: the bytes from the lowest on, and in
+/// the highest byte their number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ShortText(u128);
+
+impl ShortText {
+    /// Returns `None` for a longer text.
+    pub(super) fn new(text: &[u8]) -> Option<ShortText> {
+        const BYTES_MAX: usize = 15;
+        let length = u128::try_from(text.len()).ok().filter(|_| text.len() <= BYTES_MAX)?;
+        let bytes = text.iter().rev().fold(0, |bytes, byte| bytes << 8 | u128::from(*byte));
+        Some(ShortText(length << 120 | bytes))
+    }
+
+    const fn length(self) -> usize {
+        (self.0 >> 120) as usize
+    }
+}
+
 /// The rest of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scanner<'t>(&'t [u8]);
@@ -45,8 +64,18 @@ impl<'t> Scanner<'t> {
     }
 
     #[inline]
-    fn take_text(&mut self, text: &str) -> Option<()> {
-        self.0 = self.0.strip_prefix(text.as_bytes())?;
+    pub(super) fn take_slice(&mut self, text: &[u8]) -> Option<()> {
+        self.0 = self.0.strip_prefix(text)?;
+        Some(())
+    }
+
+    /// Reads a text that is not empty. `None` also within the last 15 bytes.
+    #[inline]
+    pub(super) fn take_short(&mut self, text: ShortText) -> Option<()> {
+        let length = text.length();
+        let next = u128::from_le_bytes(*self.0.first_chunk::<16>()?);
+        let is_equal = (next ^ text.0) & ((1 << (8 * length)) - 1) == 0;
+        self.0 = self.0.get(length..).filter(|_| is_equal && length > 0)?;
         Some(())
     }
 
@@ -63,9 +92,9 @@ impl<'t> Scanner<'t> {
     pub(super) fn take_label(&mut self, name: &str, value: &str) -> Option<()> {
         let mut rest = *self;
         rest.take(b"\"")?;
-        rest.take_text(name)?;
+        rest.take_slice(name.as_bytes())?;
         rest.take(b"\":\"")?;
-        rest.take_text(value)?;
+        rest.take_slice(value.as_bytes())?;
         rest.take(b"\"")?;
         *self = rest;
         Some(())
@@ -275,6 +304,25 @@ mod tests {
         for text in ["", "-1", "01", "00", "1.", "1.2345", ".5", "1e3", "1.5E3", "1234567890123", "x"] {
             assert_eq!(Scanner::new(text.as_bytes()).time(), None, "{text}");
         }
+    }
+
+    #[test]
+    fn short_texts_are_compared_as_slices() {
+        for text in ["", "1", "1435781430,\"", "123456789012345", "1234567890123456"] {
+            let short = ShortText::new(text.as_bytes());
+            assert_eq!(short.is_some(), text.len() < 16);
+            for other in [text, "2", "1435781430,", "123456789012346"] {
+                let whole = format!("{other}{}", "x".repeat(16));
+                let mut scanner = Scanner::new(whole.as_bytes());
+                let is_taken = short.is_some_and(|short| scanner.take_short(short).is_some());
+                let expected = !text.is_empty() && short.is_some() && whole.starts_with(text);
+                assert_eq!(is_taken, expected, "{text} in {whole}");
+                let read = if expected { text.len() } else { 0 };
+                assert_eq!(scanner.rest(), &whole.as_bytes()[read..]);
+            }
+        }
+        let one = ShortText::new(b"1").expect("short");
+        assert_eq!(Scanner::new(b"1").take_short(one), None, "the end is near");
     }
 
     proptest! {

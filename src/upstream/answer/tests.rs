@@ -33,7 +33,7 @@ fn query(read: &UpstreamRead, kind: &str, result: &str) -> Result<Value, AnswerE
     match answered(read, &data(kind, result))?.data {
         AnswerData::Query(QueryAnswer { value: QueryValue::Parsed(value), .. }) => Ok(value),
         AnswerData::Query(QueryAnswer { value: QueryValue::Passed(series), .. }) => {
-            Ok(Value::Matrix(series.iter().map(PassedSeries::parsed).collect()))
+            Ok(series.parsed(usize::MAX).expect("series"))
         }
         other => panic!("{other:?}"),
     }
@@ -170,9 +170,9 @@ fn labels_and_the_text_of_values_count_as_memory() {
         reader.push(data("matrix", &format!("[{one}]")).as_bytes()).expect("read");
         (one.len() as u64, reader.held_bytes())
     };
-    // The usual form, whose values are copied, and another one, whose values are printed.
+    // The usual form, which is copied, and another one, which is printed and sorted later.
     for (length, held) in ["", " "].map(of) {
-        assert!((length..3 * length + 4_096).contains(&held), "{held} bytes are held for {length}");
+        assert!((length..4 * length + 4_096).contains(&held), "{held} bytes are held for {length}");
     }
 }
 
@@ -292,17 +292,16 @@ fn read_pieces(text: &str, pieces: &[usize]) -> Result<ReadMatrix, AnswerError> 
         panic!("matrix")
     };
     let of = |sample: &Sample| (sample.at.as_ms(), bits(sample.value));
-    let read = |one: &PassedSeries| {
-        let samples: Vec<_> = one.parsed().samples.iter().map(of).collect();
-        // The text that is passed on has the same values.
-        let passed: Vec<(f64, String)> = serde_json::from_slice(one.points()).expect("JSON");
-        let passed = passed.iter().map(|(seconds, value)| {
-            (time_of(*seconds).expect("a time").as_ms(), bits(value.parse().expect("a number")))
-        });
-        assert_eq!((passed.collect::<Vec<_>>(), samples.len()), (samples.clone(), one.count()));
-        (one.labels().to_string(), samples)
-    };
-    Ok(series.iter().map(read).collect())
+    let Some(Value::Matrix(parsed)) = series.parsed(usize::MAX) else { panic!("matrix") };
+    let parsed: ReadMatrix =
+        parsed.iter().map(|one| (one.labels.to_string(), one.samples.iter().map(of).collect())).collect();
+    // The text that is passed on has the same labels and values, and no others.
+    let passed = String::from_utf8(series.text(usize::MAX).to_vec()).expect("UTF-8");
+    assert!(!passed.contains("tenant"), "{passed}");
+    let passed = passed.replace("}}", "},\"values\":[]}");
+    assert_eq!(read_whole(&data("matrix", &format!("[{passed}]"))), Some(parsed.clone()), "{passed}");
+    assert_eq!(series.series_count(), parsed.len());
+    Ok(parsed)
 }
 
 /// A label as JSON, mostly without escapes.

@@ -149,7 +149,7 @@ fn result(run: &mut QueryRun, text: String, at: Timestamp) -> ApiResult<Vec<u8>>
     let infos = run.annotate(answer.annotations);
     let mut data = answer.value.into();
     run.truncate(&mut data, Some(OPTIONS_MAX));
-    let value = data.into_value();
+    let value = data.into_value()?;
     let write = |at: Timestamp, value: f64, out: &mut Vec<u8>| {
         out.extend_from_slice(br#","value":["#);
         prom_json::time(at, out);

@@ -129,7 +129,10 @@ impl QueryRun {
     /// # Errors
     /// Those of [`QueryBody::encode`].
     pub(super) fn encode(&self, envelope: Envelope) -> ApiResult<QueryBody> {
-        self.admit_inline_body(envelope.value.estimated_bytes())?;
+        self.admit_inline_body(match self.coding {
+            Coding::Identity => envelope.value.encode_work_bytes(),
+            _ => envelope.value.estimated_bytes(),
+        })?;
         let lease = Some(Arc::clone(&self.lease));
         let bytes_max = self.options.body_bytes_max;
         let _computing = self.lanes.workers().begin_query();

@@ -3,24 +3,25 @@
 use std::sync::Arc;
 
 use super::parallel_encode::encode_prefix;
+use crate::api::error::{ApiError, ApiResult};
 use crate::api::prom_json::{self, ResultCursor};
 use crate::promql::{Lease, Value, WorkerPool};
-use crate::upstream::PassedSeries;
+use crate::upstream::PassedResult;
 
 /// The approximate memory of a series in bytes, without its values.
 const SERIES_BYTES: usize = 64;
-/// The bytes of JSON for the labels of a series, which most have not.
-const LABELS_JSON_BYTES: usize = 256;
+/// More than the bytes around the text of a passed result.
+const PASSED_HEAD_BYTES: usize = 64;
 
 /// The result of a query.
 #[derive(Clone, Debug)]
 pub(in crate::api::orgs) enum ResultData {
     /// A value.
     Value(Arc<Value>),
-    /// A matrix of another server, whose values are text. The first `limit` series belong to it.
+    /// A vector or matrix of another server, which is text.
     Passed {
-        /// The series, sorted by labels.
-        series: Arc<[PassedSeries]>,
+        /// The series, of which the first `limit` belong to the result.
+        series: Arc<PassedResult>,
         /// The most series of the result.
         limit: usize,
     },
@@ -32,18 +33,17 @@ impl From<Value> for ResultData {
     }
 }
 
-/// Returns the series that belong to a result.
-fn within(series: &[PassedSeries], limit: usize) -> &[PassedSeries] {
-    series.get(..limit).unwrap_or(series)
-}
-
 impl ResultData {
     /// Returns the result as a value, and parses it if it is text.
-    pub(in crate::api::orgs) fn into_value(self) -> Value {
+    ///
+    /// # Errors
+    /// 500 if the text is not that of a result, which would be a defect.
+    pub(in crate::api::orgs) fn into_value(self) -> ApiResult<Value> {
         match self {
-            ResultData::Value(value) => Arc::unwrap_or_clone(value),
+            ResultData::Value(value) => Ok(Arc::unwrap_or_clone(value)),
             ResultData::Passed { series, limit } => {
-                Value::Matrix(within(&series, limit).iter().map(PassedSeries::parsed).collect())
+                let parsed = series.parsed(limit);
+                parsed.ok_or_else(|| ApiError::internal("the text of an upstream's result is not one"))
             }
         }
     }
@@ -56,7 +56,7 @@ impl ResultData {
                 Value::Matrix(series) => series.len(),
                 Value::Scalar { .. } | Value::Text { .. } => 1,
             },
-            ResultData::Passed { series, limit } => within(series, *limit).len(),
+            ResultData::Passed { series, limit } => series.series_count().min(*limit),
         }
     }
 
@@ -80,10 +80,7 @@ impl ResultData {
         match self {
             ResultData::Value(value) => value_memory_bytes(value),
             // The series behind the limit are held, too.
-            ResultData::Passed { series, .. } => {
-                let of = |one: &PassedSeries| SERIES_BYTES.saturating_add(one.points().len());
-                series.iter().map(of).sum::<usize>() as u64
-            }
+            ResultData::Passed { series, .. } => series.held_bytes(),
         }
     }
 
@@ -92,9 +89,18 @@ impl ResultData {
         match self {
             ResultData::Value(value) => prom_json::estimated_bytes(value),
             ResultData::Passed { series, limit } => {
-                let of = |one: &PassedSeries| LABELS_JSON_BYTES.saturating_add(one.points().len());
-                within(series, *limit).iter().map(of).sum::<usize>().saturating_add(LABELS_JSON_BYTES)
+                series.text(*limit).len().saturating_add(PASSED_HEAD_BYTES)
             }
+        }
+    }
+
+    /// Returns how many bytes could be encoded in the time of this result, if it is not compressed.
+    pub(super) fn encode_work_bytes(&self) -> usize {
+        /// Copying is this many times as fast as encoding.
+        const COPY_FACTOR: usize = 4;
+        match self {
+            ResultData::Value(_) => self.estimated_bytes(),
+            ResultData::Passed { .. } => self.estimated_bytes() / COPY_FACTOR,
         }
     }
 
@@ -109,9 +115,7 @@ impl ResultData {
                     series.iter().map(|series| series.samples.len()).sum::<usize>().saturating_mul(POINT)
                 }
             },
-            ResultData::Passed { series, limit } => {
-                within(series, *limit).iter().map(|one| one.points().len()).sum()
-            }
+            ResultData::Passed { series, limit } => series.text(*limit).len(),
         }
     }
 
@@ -132,7 +136,7 @@ impl ResultData {
     pub(super) fn fill(&self, cursor: &mut ResultCursor, length: usize, out: &mut Vec<u8>) -> bool {
         match self {
             ResultData::Value(value) => cursor.fill(value, length, out),
-            ResultData::Passed { series, limit } => cursor.fill_passed(within(series, *limit), length, out),
+            ResultData::Passed { series, limit } => cursor.fill_passed(series, *limit, length, out),
         }
     }
 }
@@ -162,9 +166,10 @@ mod tests {
             (0..samples).map(|n| Sample { at: Timestamp::from_s(n * 15), value: n as f64 * 1.5 }).collect();
         let of = |n: usize| {
             let labels = Labels::from_pairs([("common", "\"x\""), ("n", n.to_string().as_str())]);
-            PassedSeries::printed(labels, &samples)
+            (labels, samples.clone())
         };
-        ResultData::Passed { series: (0..series).map(of).collect(), limit: usize::MAX }
+        let series: Vec<_> = (0..series).map(of).collect();
+        ResultData::Passed { series: Arc::new(PassedResult::printed(&series)), limit: usize::MAX }
     }
 
     /// Writes a result in steps of `length` bytes.
@@ -178,7 +183,7 @@ mod tests {
     fn a_passed_matrix_has_the_text_of_its_value() {
         for (series, samples) in [(0, 0), (1, 0), (1, 1), (7, 30), (4, 5_000)] {
             let mut data = passed(series, samples);
-            let value = ResultData::from(data.clone().into_value());
+            let value = ResultData::from(data.clone().into_value().expect("series"));
             let text = written(&value, usize::MAX);
             for length in [1, 100, 1_000, 50_000, usize::MAX] {
                 assert!(written(&data, length) == text, "{series} series in pieces of {length}");
@@ -188,7 +193,7 @@ mod tests {
             let (mut cut, is_longer) = (value, series > 3);
             assert_eq!((cut.truncate(3), data.truncate(3)), (is_longer, is_longer));
             assert!(written(&data, 50) == written(&cut, usize::MAX), "{series} series");
-            assert_eq!(data.clone().into_value(), cut.into_value());
+            assert_eq!(data.clone().into_value().expect("series"), cut.into_value().expect("series"));
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::model::{
     format_duration,
 };
 use crate::promql::syntax::tree::QueryTimes;
-use crate::promql::{self, Annotations, Lease, Query, QueryError, QueryStats, Value};
+use crate::promql::{self, Annotations, Lease, Query, QueryError, QueryStats, Value, VectorSample};
 use crate::tsdb::{
     Cardinality, Description, LabelSummary, Listing, Metric, MetricFilter, Paced, SeriesExemplars,
 };
@@ -41,9 +41,11 @@ const READS_MAX: usize = 64;
 const COUNT_READS_MAX: usize = 32;
 /// The most bytes of names in the regular expression of one such read.
 const COUNTED_NAMES_BYTES: usize = 32 << 10;
-/// The largest answer that is checked and encoded on the thread of the connection, in bytes of
+/// The largest answer that is checked, sorted or parsed on the thread of the connection, in bytes of
 /// memory. That takes about 0.2 ms.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
+/// The largest text that is passed on by the thread of the connection. That takes about 0.3 ms.
+const PASSED_BYTES_MAX: u64 = 2 << 20;
 /// How often a fetch looks whether its query was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
 
@@ -197,7 +199,9 @@ impl ReadDeps {
                     () = until_cancelled(&cancelled) => return Err(QueryError::Cancelled.into()),
                 }
             };
-            let is_small = fetched.as_ref().map_or(true, |fetched| fetched.held_bytes() <= INLINE_BYTES_MAX);
+            let is_small = fetched.as_ref().map_or(true, |fetched| {
+                fetched.unfinished_bytes() <= INLINE_BYTES_MAX && fetched.held_bytes() <= PASSED_BYTES_MAX
+            });
             let take = move || {
                 let taken = run.take_answer(read, fetched, lease);
                 (run, taken)
@@ -378,11 +382,23 @@ impl QueryRun {
     /// # Errors
     /// Those of [`QueryRun::charge`].
     pub(in crate::api::orgs) fn parsed(&self, data: ResultData) -> ApiResult<Value> {
-        if let ResultData::Passed { .. } = data {
-            // A value has fewer bytes of memory than of text.
-            self.charge(usize::try_from(data.memory_bytes()).unwrap_or(usize::MAX))?;
+        if let ResultData::Passed { series, .. } = &data {
+            if series.held_bytes() > INLINE_BYTES_MAX {
+                self.leave_inline()?;
+            }
+            self.charge(usize::try_from(series.parsed_bytes()).unwrap_or(usize::MAX))?;
         }
-        Ok(data.into_value())
+        data.into_value()
+    }
+
+    /// Returns the series of an answer that is a vector.
+    fn vector_of(&self, answer: &UpstreamAnswer) -> ApiResult<Vec<VectorSample>> {
+        let AnswerData::Query(found) = &answer.data else { return Err(other_answer()) };
+        let QueryValue::Passed(series) = &found.value else { return Err(other_answer()) };
+        match self.parsed(ResultData::Passed { series: Arc::clone(series), limit: usize::MAX })? {
+            Value::Vector(series) => Ok(series),
+            _ => Err(other_answer()),
+        }
     }
 
     /// Evaluates a query on the upstream.
@@ -497,16 +513,8 @@ impl QueryRun {
             let expr = format!("last_over_time({text}[{}])", format_duration(window_ms));
             let steps = Steps::once(end);
             let answer = run.answer(UpstreamRead::Query { expr, steps, instant: true, lookback_ms: None })?;
-            match &answer.data {
-                AnswerData::Query(answer) => match &answer.value {
-                    QueryValue::Parsed(Value::Vector(series)) => {
-                        let admitted = series.iter().map(|one| &one.labels).filter(|one| self.admits(one));
-                        found.extend(admitted.cloned());
-                    }
-                    _ => return Err(other_answer()),
-                },
-                _ => return Err(other_answer()),
-            }
+            let series = self.vector_of(&answer)?;
+            found.extend(series.into_iter().map(|one| one.labels).filter(|labels| self.admits(labels)));
         }
         let truncated = found.len() > limit;
         Ok(Some(Listing { items: found.into_iter().take(limit).collect(), truncated }))
@@ -823,11 +831,7 @@ impl QueryRun {
         for text in self.forced(run)?.selectors(&own) {
             let (expr, lookback_ms) = (format!("count by (__name__) ({text})"), Some(lookback_ms));
             let answer = run.answer(UpstreamRead::Query { expr, steps: at, instant: true, lookback_ms })?;
-            let AnswerData::Query(found) = &answer.data else { return Err(other_answer()) };
-            let QueryValue::Parsed(Value::Vector(series)) = &found.value else {
-                return Err(other_answer());
-            };
-            for one in series {
+            for one in self.vector_of(&answer)? {
                 let name: Arc<str> = one.labels.metric_name().into();
                 let value = values.entry(name).or_insert(one.value);
                 *value = value.max(one.value);
