@@ -2,8 +2,8 @@
 //! seal had closed their time.
 //!
 //! A late start applies only to its own time. It takes precedence over the changes
-//! ([`super::start_timestamps`]), which may be in segments by then and which a write does not read. If
-//! several late starts have the same time, that of the later record wins. So late starts may be
+//! ([`super::start_timestamps`]), which may be in segments by then and which a write does not read.
+//! If several late starts have the same time, that of the later record wins. So late starts may be
 //! merged in any order and repeatedly with the same result: a seal, a merge, a checkpoint and a
 //! replay need not agree on which of them holds one.
 //!

@@ -167,7 +167,8 @@ impl ElementReader {
         self.series
     }
 
-    /// Returns the bytes that take long to finish: all except for the text of series that need no sort.
+    /// Returns the bytes that take long to finish: all except for the text of series that need no
+    /// sort.
     pub(super) fn unfinished_bytes(&self) -> u64 {
         let series = if self.series.needs_sort() { self.series.held_bytes() } else { 0 };
         self.bytes.saturating_add(series as u64)

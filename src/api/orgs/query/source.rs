@@ -41,8 +41,8 @@ const READS_MAX: usize = 64;
 const COUNT_READS_MAX: usize = 32;
 /// The most bytes of names in the regular expression of one such read.
 const COUNTED_NAMES_BYTES: usize = 32 << 10;
-/// The largest answer that is checked, sorted or parsed on the thread of the connection, in bytes of
-/// memory. That takes about 0.2 ms.
+/// The largest answer that is checked, sorted or parsed on the thread of the connection, in bytes
+/// of memory. That takes about 0.2 ms.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 /// The largest text that is passed on by the thread of the connection. That takes about 0.3 ms.
 const PASSED_BYTES_MAX: u64 = 2 << 20;
