@@ -202,6 +202,14 @@ impl Steps {
         self.start.plus_ms(i64::try_from(i).unwrap_or(i64::MAX).saturating_mul(self.step_ms))
     }
 
+    /// Returns the index of the step at `at`; `None` if there is none.
+    pub fn index_of(&self, at: Timestamp) -> Option<usize> {
+        let is_within = self.start <= at && at <= self.end;
+        let since_ms = if is_within { at.ms_since(self.start) } else { return None };
+        let index = since_ms / self.step_ms;
+        (index * self.step_ms == since_ms).then(|| usize::try_from(index).ok())?
+    }
+
     /// Iterates over all steps in order.
     pub fn iter(&self) -> impl Iterator<Item = Timestamp> + '_ {
         (0..self.len()).map(|i| self.at(i))
@@ -331,6 +339,17 @@ mod tests {
         for (ms, text) in cases {
             assert_eq!(format_duration(ms), text);
         }
+    }
+
+    #[test]
+    fn the_index_of_a_time_is_that_of_its_step() {
+        let steps = Steps::new(Timestamp::from_ms(-7), Timestamp::from_ms(22), 10).expect("steps");
+        for ms in -20..40 {
+            let at = Timestamp::from_ms(ms);
+            assert_eq!(steps.index_of(at), steps.iter().position(|step| step == at), "{ms}");
+        }
+        let all = Steps::once(Timestamp::MIN);
+        assert_eq!((all.index_of(Timestamp::MIN), all.index_of(Timestamp::MAX)), (Some(0), None));
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! The elements of a response: series with their values, label sets, texts and exemplars.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 
-use super::passed::{PassedWriter, PrintedValues, TimeCheck, next_point};
-use super::scan::Scanner;
+use super::parse::LabelTexts;
+use super::passed::{PassedWriter, PrintedValues};
+use super::times::TimeCheck;
 use super::{AnswerError, invalid, time_of};
-use crate::model::{Exemplar, Label, Labels, Sample, Steps, Timestamp};
+use crate::model::{Exemplar, Labels, Sample, Steps, Timestamp};
 use crate::promql::QueryError;
 use crate::tsdb::SeriesExemplars;
 
@@ -28,29 +28,19 @@ pub(super) struct ElementReader {
     samples_max: u64,
     samples: u64,
     bytes: u64,
-    /// Texts of labels, of which each is in memory once.
-    texts: HashSet<Arc<str>>,
-    /// The labels of the last parsed series in the usual form, in the order of the text and with
-    /// those that are left out. Most labels of a series are those of the series before it.
-    previous: Vec<Label>,
+    texts: LabelTexts,
     /// The series of a query's result.
     series: PassedWriter,
 }
 
 #[derive(Deserialize)]
-struct SeriesElement<'a> {
+pub(super) struct SeriesElement<'a> {
     #[serde(borrow)]
-    metric: LabelPairs<'a>,
-    value: Option<Point>,
-    values: Option<Vec<Point>>,
+    pub(super) metric: LabelPairs<'a>,
+    pub(super) value: Option<Point>,
+    pub(super) values: Option<Vec<Point>>,
     histogram: Option<IgnoredAny>,
     histograms: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct SeriesLabels<'a> {
-    #[serde(borrow)]
-    metric: LabelPairs<'a>,
 }
 
 #[derive(Deserialize)]
@@ -78,7 +68,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 pub(super) type LabelPair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 /// The labels of a series in the order of the response.
-struct LabelPairs<'a>(Vec<LabelPair<'a>>);
+pub(super) struct LabelPairs<'a>(pub(super) Vec<LabelPair<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for LabelPairs<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<LabelPairs<'a>, D::Error> {
@@ -108,7 +98,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for LabelPairs<'a> {
 }
 
 /// A time and a value: `[1435781430.781,"1"]`.
-struct Point(Sample);
+pub(super) struct Point(pub(super) Sample);
 
 impl<'de> Deserialize<'de> for Point {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Point, D::Error> {
@@ -157,8 +147,7 @@ impl ElementReader {
             samples_max,
             samples: 0,
             bytes: 0,
-            texts: HashSet::new(),
-            previous: Vec::new(),
+            texts: LabelTexts::default(),
         }
     }
 
@@ -171,7 +160,7 @@ impl ElementReader {
     /// sort.
     pub(super) fn unfinished_bytes(&self) -> u64 {
         let series = if self.series.needs_sort() { self.series.held_bytes() } else { 0 };
-        self.bytes.saturating_add(series as u64)
+        self.bytes.saturating_add(self.texts.bytes()).saturating_add(series as u64)
     }
 
     /// Returns whether the result has any series.
@@ -186,7 +175,7 @@ impl ElementReader {
 
     /// Returns the bytes of the elements so far.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.bytes.saturating_add(self.series.held_bytes() as u64)
+        self.bytes.saturating_add(self.texts.bytes()).saturating_add(self.series.held_bytes() as u64)
     }
 
     /// Returns whether a label is removed.
@@ -196,17 +185,6 @@ impl ElementReader {
 
     fn hold(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
-    }
-
-    fn shared(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.texts.get(text) {
-            return Arc::clone(known);
-        }
-        let new: Arc<str> = text.into();
-        // The text with its counters, and its places in the set.
-        self.hold(text.len() + 64);
-        self.texts.insert(Arc::clone(&new));
-        new
     }
 
     /// Removes hidden labels and empty values, and sorts the others by name.
@@ -222,10 +200,7 @@ impl ElementReader {
     }
 
     fn label_set(&mut self, pairs: LabelPairs<'_>) -> Result<Labels, AnswerError> {
-        let pairs = self.shown(pairs)?;
-        let of = |(name, value): &LabelPair<'_>| Label { name: self.shared(name), value: self.shared(value) };
-        let labels: Vec<Label> = pairs.iter().map(of).collect();
-        Ok(Labels::from_sorted(labels))
+        Ok(self.texts.labels(&self.shown(pairs)?))
     }
 
     /// Takes a series with its values.
@@ -278,88 +253,6 @@ impl ElementReader {
         };
         self.series.print(&labels, &values);
         self.admit(count)
-    }
-
-    /// Parses a series of a [`PassedResult`](super::PassedResult).
-    pub(super) fn parsed(&mut self, element: &[u8]) -> Option<(Labels, Vec<Sample>)> {
-        self.parsed_usual(element).or_else(|| {
-            let SeriesElement { metric, value, values, .. } = serde_json::from_slice(element).ok()?;
-            let labels = self.label_set(metric).ok()?;
-            let all = value.into_iter().chain(values.into_iter().flatten());
-            Some((labels, all.map(|Point(sample)| sample).collect()))
-        })
-    }
-
-    /// Like [`ElementReader::parsed`], for a series without escapes.
-    fn parsed_usual(&mut self, element: &[u8]) -> Option<(Labels, Vec<Sample>)> {
-        let mut scanner = Scanner::new(element);
-        scanner.take(br#"{"metric":{"#)?;
-        let labels = self.usual_labels(&mut scanner)?;
-        if scanner.take(br#","value":"#).is_some() {
-            return Some((labels, vec![next_point(&mut scanner)?]));
-        }
-        scanner.take(br#","values":"#)?;
-        // A point has 16 to 40 bytes.
-        let mut samples = Vec::with_capacity(scanner.rest().len() / 24);
-        while matches!(scanner.byte()?, b'[' | b',') {
-            samples.push(next_point(&mut scanner)?);
-        }
-        Some((labels, samples))
-    }
-
-    /// Parses the labels of a series of a [`PassedResult`](super::PassedResult).
-    pub(super) fn labels_of(&mut self, element: &[u8]) -> Option<Labels> {
-        let mut scanner = Scanner::new(element);
-        scanner.take(br#"{"metric":{"#)?;
-        self.usual_labels(&mut scanner).or_else(|| {
-            let SeriesLabels { metric } = serde_json::from_slice(element).ok()?;
-            self.label_set(metric).ok()
-        })
-    }
-
-    /// Reads the labels of a series and the brace after them.
-    fn usual_labels(&mut self, scanner: &mut Scanner<'_>) -> Option<Labels> {
-        let mut labels: Vec<Label> = Vec::with_capacity(self.previous.len());
-        let mut count = 0;
-        if scanner.take(b"}").is_none() {
-            loop {
-                let label = self.usual_label(scanner, count)?;
-                count += 1;
-                if !label.value.is_empty() && Some(&*label.name) != self.hidden.as_deref() {
-                    labels.push(label);
-                }
-                match scanner.byte()? {
-                    b',' if count < LABELS_MAX => {}
-                    b'}' => break,
-                    _ => return None,
-                }
-            }
-        }
-        self.previous.truncate(count);
-        // The general parser sorts other labels, and refuses those that occur twice.
-        let is_usual = labels.is_sorted_by(|a, b| a.name < b.name)
-            && labels.first().is_none_or(|first| !first.name.is_empty());
-        is_usual.then(|| Labels::from_sorted(labels))
-    }
-
-    /// Reads the label at this place.
-    fn usual_label(&mut self, scanner: &mut Scanner<'_>, place: usize) -> Option<Label> {
-        if let Some(known) = self.previous.get(place)
-            && scanner.take_label(&known.name, &known.value).is_some()
-        {
-            return Some(known.clone());
-        }
-        let name = scanner.text()?;
-        scanner.take(b":")?;
-        let value = scanner.text()?;
-        let known = self.previous.get(place).filter(|known| *known.name == *name);
-        let known = known.map(|known| Arc::clone(&known.name));
-        let label = Label { name: known.unwrap_or_else(|| self.shared(name)), value: self.shared(value) };
-        match self.previous.get_mut(place) {
-            Some(known) => *known = label.clone(),
-            None => self.previous.push(label.clone()),
-        }
-        Some(label)
     }
 
     /// Reads a label set.

@@ -2,9 +2,11 @@
 
 mod element;
 mod metadata;
+mod parse;
 mod passed;
 mod scan;
 mod split;
+mod times;
 
 use std::sync::Arc;
 

@@ -7,8 +7,12 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::element::{ElementReader, LABELS_MAX, LabelPair};
-use super::scan::{Scanner, ShortText};
+use serde_json::json;
+
+use super::element::{LABELS_MAX, LabelPair};
+use super::parse::SeriesParser;
+use super::scan::Scanner;
+use super::times::{StepTexts, TimeCheck};
 use crate::model::{Label, Labels, Sample, Steps, Timestamp};
 use crate::promql::{MatrixSeries, Value, VectorSample};
 
@@ -56,31 +60,19 @@ impl PassedResult {
     /// Parses the first `limit` series. Returns `None` only if the text is not that of a
     /// [`PassedWriter`].
     pub fn parsed(&self, limit: usize) -> Option<Value> {
-        let mut reader = ElementReader::new(None, None, Timestamp::MIN, u64::MAX);
-        let mut parsed = elements(&self.text, &self.ends).take(limit).map(|one| reader.parsed(one));
-        if self.is_vector {
-            let of = |series: Option<(Labels, Vec<Sample>)>| {
-                let (labels, samples) = series?;
-                let Sample { at, value } = *samples.first()?;
-                Some(VectorSample { labels, at, value, histogram: None })
-            };
-            return parsed.map(of).collect::<Option<_>>().map(Value::Vector);
+        let mut parser = SeriesParser::default();
+        let series = elements(&self.text, &self.ends).take(limit).map(|one| parser.series(one));
+        if !self.is_vector {
+            let of = |(labels, samples)| MatrixSeries { labels, samples, histograms: Vec::new() };
+            return series.map(|one| one.map(of)).collect::<Option<_>>().map(Value::Matrix);
         }
-        let of = |series: Option<(Labels, Vec<Sample>)>| {
-            let (labels, samples) = series?;
-            Some(MatrixSeries { labels, samples, histograms: Vec::new() })
+        let of = |(labels, samples): (Labels, Vec<Sample>)| {
+            let Sample { at, value } = *samples.first()?;
+            Some(VectorSample { labels, at, value, histogram: None })
         };
-        parsed
-            .try_fold(Vec::with_capacity(self.ends.len().min(limit)), |mut all, one| {
-                all.push(of(one)?);
-                Some(all)
-            })
-            .map(Value::Matrix)
+        series.map(|one| one.and_then(of)).collect::<Option<_>>().map(Value::Vector)
     }
 }
-
-/// The most steps whose texts are remembered.
-const STEP_TEXTS_MAX: usize = 16_384;
 
 /// Returns an estimate of the memory of labels in bytes, without their texts.
 const fn parsed_labels_bytes(labels: usize) -> usize {
@@ -244,59 +236,63 @@ impl PassedWriter {
     /// the series before it.
     fn copy_labels(&mut self, scanner: &mut Scanner<'_>) -> Option<Ordering> {
         self.current.clear();
-        let (mut order, mut last_name, mut count) = (Ordering::Equal, "".as_bytes(), 0);
-        if scanner.take(b"}").is_none() {
-            loop {
-                let from = scanner.rest();
-                let before = self.previous.get(self.current.len()).copied();
-                let known = before.filter(|label| {
-                    self.text.get(label.whole()).is_some_and(|text| scanner.take_slice(text).is_some())
-                });
-                let (name, is_shown) = match known {
-                    // Most labels of a series are those of the series before it.
-                    Some(label) => (from.get(1..=label.name_bytes)?, true),
-                    None => {
-                        let name = scanner.text()?;
-                        scanner.take(b":")?;
-                        let value = scanner.text()?;
-                        let is_shown = !value.is_empty() && Some(name) != self.hidden.as_deref();
-                        if is_shown && order == Ordering::Equal {
-                            order = self.compare((name, value), before);
-                        }
-                        (name.as_bytes(), is_shown)
-                    }
-                };
-                if is_shown {
-                    // The general parser sorts other labels, and refuses those that occur twice.
-                    if name <= last_name {
-                        return None;
-                    }
-                    last_name = name;
-                    if !self.current.is_empty() {
-                        self.text.push(b',');
-                    }
-                    let start = self.text.len();
-                    self.text.extend_from_slice(from.get(..from.len() - scanner.rest().len())?);
-                    self.current.push(LabelPlace { start, name_bytes: name.len(), end: self.text.len() });
-                }
-                count += 1;
-                match scanner.byte()? {
-                    b',' if count < LABELS_MAX => {}
-                    b'}' => break,
-                    _ => return None,
-                }
-            }
+        let (mut order, mut count) = (Ordering::Equal, 0);
+        let mut is_end = scanner.take(b"}").is_some();
+        while !is_end {
+            order = order.then(self.copy_label(scanner)?);
+            count += 1;
+            is_end = match scanner.byte()? {
+                b',' if count < LABELS_MAX => false,
+                b'}' => true,
+                _ => return None,
+            };
         }
         self.text.push(b'}');
         Some(order.then(self.current.len().cmp(&self.previous.len())))
     }
 
+    /// Copies a label, unless it is hidden or its value is empty. Returns how it compares to the
+    /// label at the same place of the series before.
+    fn copy_label(&mut self, scanner: &mut Scanner<'_>) -> Option<Ordering> {
+        let from = scanner.rest();
+        let before = self.previous.get(self.current.len()).copied();
+        // Most labels of a series are those of the series before it.
+        let known = before.filter(|label| scanner.take_slice(self.text_at(label.whole())).is_some());
+        let (name_bytes, order) = match known {
+            Some(label) => (label.name_bytes, Ordering::Equal),
+            None => {
+                let name = scanner.text()?;
+                scanner.take(b":")?;
+                let value = scanner.text()?;
+                if value.is_empty() || Some(name) == self.hidden.as_deref() {
+                    return Some(Ordering::Equal);
+                }
+                (name.len(), self.compare((name, value), before))
+            }
+        };
+        let last = self.current.last().map_or(&[][..], |last| self.text_at(last.name()));
+        // The general parser sorts other labels, and refuses those that occur twice.
+        if from.get(1..=name_bytes)? <= last {
+            return None;
+        }
+        if !self.current.is_empty() {
+            self.text.push(b',');
+        }
+        let start = self.text.len();
+        self.text.extend_from_slice(from.get(..from.len() - scanner.rest().len())?);
+        self.current.push(LabelPlace { start, name_bytes, end: self.text.len() });
+        Some(order)
+    }
+
     /// Compares a label to the one at the same place of the series before.
     fn compare(&self, (name, value): (&str, &str), before: Option<LabelPlace>) -> Ordering {
         let Some(before) = before else { return Ordering::Greater };
-        let text = |range: Range<usize>| self.text.get(range).unwrap_or_default();
-        let names = name.as_bytes().cmp(text(before.name()));
-        names.then_with(|| value.as_bytes().cmp(text(before.value())))
+        let names = name.as_bytes().cmp(self.text_at(before.name()));
+        names.then_with(|| value.as_bytes().cmp(self.text_at(before.value())))
+    }
+
+    fn text_at(&self, range: Range<usize>) -> &[u8] {
+        self.text.get(range).unwrap_or_default()
     }
 
     /// Writes a series, whose labels are sorted by name. Numbers are not those of Prometheus to the
@@ -305,10 +301,9 @@ impl PassedWriter {
         self.begin();
         let mut text = String::new();
         for (place, (name, value)) in labels.iter().enumerate() {
-            text.push_str(if place > 0 { "," } else { "" });
-            json_string(name, &mut text);
-            text.push(':');
-            json_string(value, &mut text);
+            let comma = if place > 0 { "," } else { "" };
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{comma}{}:{}", json!(name), json!(value));
         }
         text.push('}');
         match values {
@@ -350,10 +345,10 @@ impl PassedWriter {
         if !needs_sort {
             return Some((result, false));
         }
-        let mut reader = ElementReader::new(None, None, Timestamp::MIN, u64::MAX);
+        let mut parser = SeriesParser::default();
         let mut sorted = Vec::with_capacity(result.ends.len());
         for element in elements(&result.text, &result.ends) {
-            sorted.push((reader.labels_of(element)?, element));
+            sorted.push((parser.labels(element)?, element));
         }
         sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
         let has_equal = sorted.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b));
@@ -397,75 +392,6 @@ fn skip_values(scanner: &mut Scanner<'_>, mut steps: Option<&mut StepTexts>) -> 
     }
 }
 
-/// The texts of the steps of a range query. Most series have the same times, so their text is
-/// compared to that of an earlier series, which is faster than to parse it.
-#[derive(Debug)]
-struct StepTexts {
-    steps: Steps,
-    /// `1435781430,"` by the index of the step; empty if it is not known.
-    texts: Vec<ShortText>,
-}
-
-impl StepTexts {
-    const fn new(steps: Steps) -> StepTexts {
-        StepTexts { steps, texts: Vec::new() }
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.texts.capacity() * size_of::<ShortText>()
-    }
-
-    /// Reads the time of a step whose index is at least `from`, and the text after it up to the
-    /// value. Returns the index.
-    #[inline]
-    fn take(&mut self, scanner: &mut Scanner<'_>, from: usize) -> Option<usize> {
-        if let Some(known) = self.texts.get(from)
-            && scanner.take_short(*known).is_some()
-        {
-            return Some(from);
-        }
-        self.take_other(scanner, from)
-    }
-
-    /// Like [`StepTexts::take`], for a step whose text is not known or that is not the next.
-    fn take_other(&mut self, scanner: &mut Scanner<'_>, from: usize) -> Option<usize> {
-        let text = scanner.rest();
-        let at = scanner.time()?;
-        scanner.take(b",\"")?;
-        let since_ms = at.ms_since(self.steps.start());
-        let step_ms = self.steps.step_ms().max(1);
-        if at < self.steps.start() || at > self.steps.end() || since_ms % step_ms != 0 {
-            return None;
-        }
-        let index = usize::try_from(since_ms / step_ms).ok().filter(|index| *index >= from)?;
-        if index < STEP_TEXTS_MAX
-            && let Some(text) = text.get(..text.len() - scanner.rest().len()).and_then(ShortText::new)
-        {
-            if index >= self.texts.len() {
-                self.texts.resize(index + 1, ShortText::default());
-            }
-            if let Some(known) = self.texts.get_mut(index) {
-                *known = text;
-            }
-        }
-        Some(index)
-    }
-}
-
-/// Writes a string with the escapes of JSON.
-fn json_string(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            // Writing to a String cannot fail.
-            '\0'..' ' => drop(write!(out, "\\u{:04x}", u32::from(c))),
-            _ => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
 /// Writes a time and a value: `[1435781430.781,"1"]`.
 fn print_point(Sample { at, value }: Sample, text: &mut String) {
     let (sign, ms) = (if at.as_ms() < 0 { "-" } else { "" }, at.as_ms().unsigned_abs());
@@ -482,47 +408,6 @@ fn print_point(Sample { at, value }: Sample, text: &mut String) {
         _ => write!(text, "{value:e}"),
     };
     text.push_str("\"]");
-}
-
-/// Reads a time and a value: `[1435781430.781,"1"]`.
-#[inline]
-pub(super) fn next_point(scanner: &mut Scanner<'_>) -> Option<Sample> {
-    scanner.take(b"[")?;
-    let is_negative = scanner.take(b"-").is_some();
-    let at = scanner.time()?;
-    scanner.take(b",\"")?;
-    let value = scanner.value()?;
-    scanner.take(b"]")?;
-    let at = if is_negative { Timestamp::from_ms(-at.as_ms()) } else { at };
-    Some(Sample { at, value })
-}
-
-/// Checks that times ascend, and are steps of a range query.
-pub(super) struct TimeCheck<'s> {
-    steps: Option<&'s Steps>,
-    before: Option<Timestamp>,
-}
-
-impl<'s> TimeCheck<'s> {
-    /// `None` allows all times.
-    pub(super) const fn new(steps: Option<&'s Steps>) -> TimeCheck<'s> {
-        TimeCheck { steps, before: None }
-    }
-
-    /// Returns whether a time may follow those that were admitted.
-    #[inline]
-    pub(super) fn admits(&mut self, at: Timestamp) -> bool {
-        let before = self.before.replace(at);
-        if before.is_some_and(|before| before >= at) {
-            return false;
-        }
-        let Some(steps) = self.steps else { return true };
-        let step_ms = steps.step_ms().max(1);
-        // Most values are one step after their predecessor, which needs no division.
-        let is_next = before.is_some_and(|before| at.ms_since(before) == step_ms);
-        let is_step = || at >= steps.start() && at.ms_since(steps.start()) % step_ms == 0;
-        at <= steps.end() && (is_next || is_step())
-    }
 }
 
 #[cfg(test)]
