@@ -17,29 +17,19 @@ mod https;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
+#[path = "peers/servers.rs"]
+#[expect(dead_code, reason = "shared: each target needs other servers")]
+mod servers;
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, eventually};
+use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap};
 use https::{fixture, https};
 use serde_json::json;
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
-}
-
-struct Proxy(Child);
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use servers::{Peer, free_port, listening, nginx};
 
 /// The guide's block of this kind, with this server's address in place of the one that it shows.
 fn guide_block(kind: &str, upstream: &str) -> String {
@@ -51,8 +41,8 @@ fn guide_block(kind: &str, upstream: &str) -> String {
     block.replace(SHOWN, upstream)
 }
 
-/// One server that hands the path on as the guide has it, one that cuts it off.
-fn nginx(dir: &Path, ports: [u16; 2], upstream: &str) -> String {
+/// One nginx server that hands the path on as the guide has it, one that cuts it off.
+fn nginx_servers(ports: [u16; 2], upstream: &str) -> String {
     let (cert, key) = (fixture("one.crt"), fixture("one.key"));
     let handing = guide_block("nginx", upstream);
     let cutting = handing.replace(&format!("{upstream};"), &format!("{upstream}/;"));
@@ -71,18 +61,7 @@ fn nginx(dir: &Path, ports: [u16; 2], upstream: &str) -> String {
             key.display(),
         )
     });
-    let servers: String = servers.collect();
-    let dir = dir.display();
-    format!(
-        "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log;
-         events {{ worker_connections 64; }}
-         http {{
-            access_log off;
-            client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c;
-            uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
-            {servers}
-         }}"
-    )
+    servers.collect()
 }
 
 /// The same of Caddy. Its certificate is ours, since no authority gives one for this machine.
@@ -104,7 +83,7 @@ fn caddy(ports: [u16; 2], upstream: &str) -> String {
 struct Behind {
     server: Server,
     ports: [u16; 2],
-    _proxy: Proxy,
+    _proxy: Peer,
     _folders: [tempfile::TempDir; 2],
 }
 
@@ -126,18 +105,7 @@ fn try_behind(proxy: &impl Fn(&Path, [u16; 2], &str) -> Command) -> Option<Behin
     let dir = tempfile::tempdir().expect("a folder");
     let upstream = server.url.trim_start_matches("http://").to_owned();
     let mut command = proxy(dir.path(), ports, &upstream);
-    let child = command.stdin(Stdio::null()).spawn();
-    let mut proxy = Proxy(child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}")));
-    let failure = || format!("{command:?} does not listen: see the lines above");
-    let ended = eventually(Duration::from_secs(120), failure, || {
-        let ended = proxy.0.try_wait().expect("a child");
-        let listens = ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok());
-        (ended.is_some() || listens).then_some(ended)
-    });
-    if let Some(status) = ended {
-        eprintln!("{command:?} ended with {status}");
-        return None;
-    }
+    let proxy = listening(&mut command, &ports)?;
     Some(Behind { server, ports, _proxy: proxy, _folders: [data, dir] })
 }
 
@@ -257,15 +225,20 @@ fn plain(mut stream: TcpStream, request: &str) -> String {
 }
 
 #[test]
+fn a_program_whose_port_is_taken_ends_the_wait() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let taken = tokio::net::TcpSocket::new_v4().expect("a socket");
+    taken.bind("127.0.0.1:0".parse().expect("an address")).expect("bound");
+    let port = taken.local_addr().expect("an address").port();
+    let http = format!("server {{ listen 127.0.0.1:{port}; }}");
+    assert!(listening(&mut nginx(dir.path(), &http), &[port]).is_none());
+    drop(taken);
+    assert!(listening(&mut nginx(dir.path(), &http), &[port]).is_some());
+}
+
+#[test]
 fn everything_works_below_a_path_behind_nginx() {
-    let program = packages::debian("nginx", &["nginx"]).join("usr/sbin/nginx");
-    let behind = behind(|dir, ports, upstream| {
-        let config = dir.join("nginx.conf");
-        std::fs::write(&config, nginx(dir, ports, upstream)).expect("written");
-        let mut command = Command::new(&program);
-        command.args(["-e", "stderr", "-p"]).arg(dir).arg("-c").arg(config);
-        command
-    });
+    let behind = behind(|dir, ports, upstream| nginx(dir, &nginx_servers(ports, upstream)));
     everything_works(&behind);
     only_the_proxy_is_believed(&behind);
     let foreign = "GET /tools/promlet/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";

@@ -1,7 +1,6 @@
 //! The cost of a query that another server answers.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use promlet::clock::{Clock, Stopwatch};
@@ -10,9 +9,8 @@ use serde_json::json;
 use crate::Bodies;
 use crate::harness::{ORG, Server, Start, bootstrap, percent, request};
 use crate::median::median;
-use crate::packages::debian;
 use crate::sender::{Destination, send};
-use crate::servers::{Peer, free_port, prometheus_server, started};
+use crate::servers::{Peer, free_port, nginx, prometheus_server, started};
 
 /// The number of times that each query is sent to each server.
 const RUNS: usize = 300;
@@ -32,7 +30,7 @@ const QUERIES: [(&str, &str); 5] = [
 pub(crate) fn measure(bodies: &Bodies) {
     let folder = tempfile::tempdir().expect("a folder");
     let (_peer, url) = prometheus_server(&folder.path().join("prometheus"));
-    let (_proxy, proxy) = nginx(folder.path(), &url);
+    let (_proxy, proxy) = plain_proxy(folder.path(), &url);
     send(&Destination::peer(&url), &bodies.all, 1);
     let args = ["serve", "--outbound-allow", "127.0.0.1", "--rate-cabinet-rps", "10000"];
     let dir = folder.path().join("promlet");
@@ -91,35 +89,22 @@ pub(crate) fn measure(bodies: &Bodies) {
 }
 
 /// An nginx that passes everything on as it arrives and checks nothing: what any proxy adds.
-fn nginx(folder: &Path, upstream: &str) -> (Peer, String) {
-    let dir = folder.join("nginx");
-    std::fs::create_dir_all(&dir).expect("a folder");
-    let (file, port, shown) = (dir.join("nginx.conf"), free_port(), dir.display());
-    let address = upstream.trim_start_matches("http://");
-    let config = format!(
-        "daemon off; worker_processes 1; pid {shown}/pid; error_log {shown}/error.log;
-         events {{ worker_connections 64; }}
-         http {{
-            access_log off;
-            client_body_temp_path {shown}/a; proxy_temp_path {shown}/b; fastcgi_temp_path {shown}/c;
-            uwsgi_temp_path {shown}/d; scgi_temp_path {shown}/e;
-            upstream prometheus {{ server {address}; keepalive 4; }}
-            server {{
-                listen 127.0.0.1:{port};
-                location / {{
-                    proxy_pass http://prometheus;
-                    proxy_http_version 1.1;
-                    proxy_set_header Connection \"\";
-                    proxy_buffering off;
-                    proxy_buffer_size 64k;
-                    proxy_buffers 8 64k;
-                    proxy_busy_buffers_size 128k;
-                }}
+fn plain_proxy(folder: &Path, upstream: &str) -> (Peer, String) {
+    let (port, address) = (free_port(), upstream.trim_start_matches("http://"));
+    let http = format!(
+        "upstream prometheus {{ server {address}; keepalive 4; }}
+         server {{
+            listen 127.0.0.1:{port};
+            location / {{
+                proxy_pass http://prometheus;
+                proxy_http_version 1.1;
+                proxy_set_header Connection \"\";
+                proxy_buffering off;
+                proxy_buffer_size 64k;
+                proxy_buffers 8 64k;
+                proxy_busy_buffers_size 128k;
             }}
          }}"
     );
-    std::fs::write(&file, config).expect("written");
-    let mut command = Command::new(debian("nginx", &["nginx"]).join("usr/sbin/nginx"));
-    command.args(["-e", "stderr", "-p"]).arg(&dir).arg("-c").arg(&file);
-    started(&mut command, port)
+    started(&mut nginx(&folder.join("nginx"), &http), port)
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::harness::{eventually, request};
-use crate::packages::{latest_debian, prometheus};
+use crate::packages::{debian, latest_debian, prometheus};
 
 /// The longest time until a server is ready.
 const START_MAX: Duration = Duration::from_secs(120);
@@ -33,14 +33,49 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
-/// Starts a program that listens on `port`. Returns its URL.
+/// Starts a program, and waits until it listens on all `ports`. Returns `None` if it ends before,
+/// for example because another program took a port first.
+pub(crate) fn listening(command: &mut Command, ports: &[u16]) -> Option<Peer> {
+    let child = command.stdin(Stdio::null()).spawn();
+    let mut peer = Peer(child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}")));
+    let failure = || format!("{command:?} does not listen");
+    let ended = eventually(START_MAX, failure, || {
+        let ended = peer.0.try_wait().expect("a child");
+        let listens = ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok());
+        (ended.is_some() || listens).then_some(ended)
+    });
+    if let Some(status) = ended {
+        eprintln!("{command:?} ended with {status}");
+        return None;
+    }
+    Some(peer)
+}
+
+/// Starts a program that listens on `port`, without its output. Returns its URL.
 pub(crate) fn started(command: &mut Command, port: u16) -> (Peer, String) {
-    let name = format!("{:?}", command.get_program());
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let peer = Peer(child.unwrap_or_else(|error| panic!("{name} does not start: {error}")));
-    let failure = || format!("{name} does not listen");
-    eventually(START_MAX, failure, || TcpStream::connect(("127.0.0.1", port)).ok());
-    (peer, format!("http://127.0.0.1:{port}"))
+    let peer = listening(command.stdout(Stdio::null()).stderr(Stdio::null()), &[port]);
+    (peer.expect("a program that listens"), format!("http://127.0.0.1:{port}"))
+}
+
+/// An nginx of one process, whose files are in `dir`. `http` is the content of its block of this
+/// name.
+pub(crate) fn nginx(dir: &Path, http: &str) -> Command {
+    std::fs::create_dir_all(dir).expect("a folder");
+    let (file, shown) = (dir.join("nginx.conf"), dir.display());
+    let config = format!(
+        "daemon off; master_process off; pid {shown}/pid; error_log {shown}/error.log;
+         events {{ worker_connections 64; }}
+         http {{
+            access_log off;
+            client_body_temp_path {shown}/a; proxy_temp_path {shown}/b; fastcgi_temp_path {shown}/c;
+            uwsgi_temp_path {shown}/d; scgi_temp_path {shown}/e;
+            {http}
+         }}"
+    );
+    std::fs::write(&file, config).expect("written");
+    let mut command = Command::new(debian("nginx", &["nginx"]).join("usr/sbin/nginx"));
+    command.args(["-e", "stderr", "-p"]).arg(dir).arg("-c").arg(&file);
+    command
 }
 
 /// Waits until the server has opened its store.
