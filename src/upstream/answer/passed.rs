@@ -295,8 +295,7 @@ impl PassedWriter {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// Writes a series, whose labels are sorted by name. Numbers are not those of Prometheus to the
-    /// character: an exponent may have one digit.
+    /// Writes a series, whose labels are sorted by name, with numbers as Prometheus prints them.
     pub(super) fn print(&mut self, labels: &[LabelPair<'_>], values: &PrintedValues) {
         self.begin();
         let mut text = String::new();
@@ -405,9 +404,18 @@ fn print_point(Sample { at, value }: Sample, text: &mut String) {
         f64::INFINITY if value.is_sign_negative() => write!(text, "-Inf"),
         f64::INFINITY => write!(text, "+Inf"),
         0.0 | 1e-6..1e21 => write!(text, "{value}"),
-        _ => write!(text, "{value:e}"),
+        _ => write!(text, "{}", exponent_form(value)),
     };
     text.push_str("\"]");
+}
+
+/// Returns a value in the exponent form of Prometheus, which has a sign and at least two digits.
+fn exponent_form(value: f64) -> String {
+    let text = format!("{value:e}");
+    match text.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
+        Some((digits, Ok(exponent))) => format!("{digits}e{exponent:+03}"),
+        _ => text,
+    }
 }
 
 #[cfg(test)]
